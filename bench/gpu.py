@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import json
 import math
 import sys
@@ -96,8 +97,12 @@ def calls(run: Run) -> Iterator[Row]:
 
 
 def kernels(run: Run) -> Iterator[Row]:
-    """Generated kernels: right against float64, and their share of the rate of a copy."""
-    for name, function, types in static.cases():
+    """Generated kernels: right against float64, and their share of the rate of a copy. Of each form one comes first, then the others."""
+    forms: dict[str, list[Any]] = {}
+    for case in static.cases():
+        forms.setdefault(case[0].rstrip("0123456789 "), []).append(case)
+    rounds = itertools.zip_longest(*(several[::-1] for several in forms.values()))
+    for name, function, types in (case for several in rounds for case in several if case is not None):
         yield _measured(run, name, function, _resized(types) if run.dry else types)
 
 
@@ -112,6 +117,8 @@ def products(run: Run) -> Iterator[Row]:
         words = "×".join(map(str, extents))
         yield _measured(run, f"product {words}", lambda a, b: a @ b, types, flops, "matmul")
         yield _measured(run, f"product and relu {words}", lambda a, b: fnp.maximum(a @ b, 0), types, flops, "matmul")
+        weights = types[0], ArrayType((k, n), np.dtype("int8"))
+        yield _measured(run, f"dequantised product {words}", lambda a, b: a @ (b.astype(a.dtype) * 0.5), weights, flops)
     shape = (1, 64, 2, 32) if run.dry else (1, 16384, 16, 128)
     batch, length, heads, features = shape
     flops = 2 * batch * heads * length * length * features  # half of the scores of two products
@@ -169,7 +176,7 @@ def _peer(run: Run, name: str, arrays: list[np.ndarray], flops: int) -> Row:
     """The same by torch, where it has a GPU."""
     import torch
 
-    if run.dry or not torch.cuda.is_available():
+    if run.dry or not name or not torch.cuda.is_available():
         return {}
     tensors = [torch.from_numpy(a.astype(np.float32)).to("cuda", torch.bfloat16) for a in arrays]
     if name == "matmul":

@@ -118,8 +118,7 @@ def _schedules(group: FusionGroup, planned: KernelSource) -> Iterator[Schedule]:
     if group.kind is Kind.CONTRACTION:
         (dot,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT)
         for choice in candidates(extents(dot))[:RANKED]:
-            tile = choice.tile
-            yield Schedule(tile=(tile.m, tile.n), split_k=choice.splits)
+            yield Schedule(tile=(choice.tile.m, choice.tile.n), split_k=choice.splits)
         return
     made = planned.schedules[group.name]
     first = made.pieces[0] if made.pieces else made
@@ -165,7 +164,9 @@ def _key(source: KernelSource) -> str:
 def _schedule(kept: dict[str, Any]) -> Schedule:
     """What was kept, as far as this version knows it."""
     known = Schedule.__dataclass_fields__
-    fields = {n: tuple(v) if isinstance(v, list) else v for n, v in kept.items() if n in known and n != "pieces"}
+    fields: dict[str, Any] = {
+        n: tuple(v) if isinstance(v, list) else v for n, v in kept.items() if n in known and n != "pieces"
+    }
     return Schedule(**fields)
 
 
@@ -177,7 +178,8 @@ def measure(backend: Any, group: FusionGroup, source: KernelSource) -> float:
     arrays = [_filled(v.aval.shape, v.aval.dtype) for v in group.graph.invars]
     executable.call(*arrays)
     native.cuda_synchronize()
-    calls, samples = 1, []
+    calls = 1
+    samples: list[float] = []
     while len(samples) < SAMPLES:
         start = clock()
         for _ in range(calls):
