@@ -37,6 +37,8 @@ HOST = frozenset(
         "fresnel_s",
         "geqrf",
         "hessenberg",
+        "order",  # and scatter_rows: what sorts and scatters become on GPUs
+        "scatter_rows",
         "hyp1f1",
         "hyp1f1_by_a",
         "hyp1f1_by_b",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.ops.expansions import values as m
-from fuser.ops.expansions.fractions import EPSILON
+from fuser.ops.expansions.numerics import EPSILON
 
 _MOST = 20000.0  # terms, after which a series that goes on gives nan
 _FAR = 50.0  # from which on the asymptotic expansion of small parameters has all digits

@@ -10,19 +10,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from fuser.ops import tails
 from fuser.ops.expansions import values as m
-from fuser.ops.expansions.fractions import EPSILON, fraction
+from fuser.ops.expansions.numerics import EPSILON, fraction, gauss_legendre
 
-_NODES, _WEIGHTS = (tuple(v.tolist()) for v in np.polynomial.legendre.leggauss(8))
 _PARTS = 12
 
 
 def _points(number: Any) -> list[tuple[Any, Any]]:
     """Nodes t² in [0, 1] and weights of one part."""
-    roots = [((number + (node + 1) / 2) / _PARTS, weight / _PARTS) for node, weight in zip(_NODES, _WEIGHTS)]
+    roots = [((number + node) / _PARTS, 2 * weight / _PARTS) for node, weight in gauss_legendre(8)]
     return [(t * t, t * weight) for t, weight in roots]
 
 

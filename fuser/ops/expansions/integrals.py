@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ops.expansions import values as m
-from fuser.ops.expansions.fractions import EPSILON, complex_fraction, fraction
+from fuser.ops.expansions.numerics import EPSILON, complex_fraction, fraction, gauss_legendre
 
 _EULER = 0.57721566490153286061
 
@@ -253,23 +253,20 @@ def spence(x: Any) -> Any:
     return m.choice([(m.equal(x, 0.0), math.pi**2 / 6), (~(x >= 0) | m.isinf(x), np.nan)], value)
 
 
-_NODES, _WEIGHTS = (tuple(v.tolist()) for v in np.polynomial.legendre.leggauss(10))
-
-
 def _owens_inside(h: Any, a: Any) -> Any:
     """T(h, a) for h ≥ 0 and 0 ≤ a ≤ 1: quadrature over parts of [0, a], of which the end may be negligible."""
     end = m.minimum(a, 9.0 / m.maximum(h, 1e-300))
     parts = 6
 
     def step(h: Any, end: Any, number: Any, total: Any) -> list[Any]:
-        for node, weight in zip(_NODES, _WEIGHTS):
-            t = end * ((number + (node + 1) / 2) / parts)
+        for node, weight in gauss_legendre(10):
+            t = end * ((number + node) / parts)
             spread = 1 + t * t
             total = total + weight * m.exp(-0.5 * (h * t) * (h * t)) / spread
         return [total]
 
     [total] = m.repeat(parts, step, [0.0], [h, end])
-    return total * end * m.exp(-0.5 * h * h) / (4 * math.pi * parts)
+    return total * end * m.exp(-0.5 * h * h) / (2 * math.pi * parts)
 
 
 @m.expansion

@@ -1,13 +1,28 @@
-"""Continued fractions by the modified Lentz algorithm (Press et al., "Numerical Recipes", 2007, 5.2), element by element."""
+"""Nodes of quadratures, and continued fractions by the modified Lentz algorithm, element by element.
+
+Press et al., "Numerical Recipes" (2007), 4.6 and 5.2.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from fuser.ops.expansions import values as m
 
 EPSILON = 2.0**-53
+
+
+@functools.cache
+def gauss_legendre(points: int) -> tuple[tuple[float, float], ...]:
+    """Nodes and weights of a quadrature on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    return tuple(zip(((nodes + 1) / 2).tolist(), (weights / 2).tolist()))
+
+
 _TINY = 1e-300
 _MOST = 2000.0
 
