@@ -201,12 +201,22 @@ def _sqrt(x: Pair) -> Pair:
 
 
 def _expm1(x: Pair) -> Pair:
+    """Near 0 without the 1 that would swallow the real part: expm1(a) cos b - 2 sin(b / 2)^2."""
+    a, b = x
     real, imaginary = _exp(x)
-    return real - 1.0, imaginary
+    half = S.sin(b * 0.5)
+    near = S.expm1(S.where(S.absolute(a) < 1, a, 0.0)) * S.cos(b) - half * half * 2.0
+    return S.where(S.absolute(a) < 1, near, real - 1.0), imaginary
 
 
 def _log1p(x: Pair) -> Pair:
-    return _log((x[0] + 1.0, x[1]))
+    """Near 0 by |1 + x|² - 1, which is added in float64: a (a + 2) + b²."""
+    a, b = x
+    far = _log((a + 1.0, b))
+    near = (S.absolute(a) < 0.5) & (S.absolute(b) < 0.5)
+    wide, wider = S.cast(S.where(near, a, 0.0), DOUBLE), S.cast(S.where(near, b, 0.0), DOUBLE)
+    beyond = S.cast(wide * (wide + 2.0) + wider * wider, a.dtype)
+    return S.where(near, S.log1p(beyond) * 0.5, far[0]), far[1]
 
 
 def _pow(x: Pair, y: Pair) -> Pair:

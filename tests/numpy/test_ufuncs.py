@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ml_dtypes
+import mpmath
 import numpy as np
 import pytest
 from agreement import Weak, agree, numbers, precision, same
 
+import fuser
 import fuser.numpy as fnp
 
 DTYPES = ["bool", "int8", "uint32", "float16", "bfloat16", "float32", "complex64"]
@@ -258,3 +260,26 @@ def test_double_precision(name):
 def test_nan_to_num_takes_replacements():
     same("nan_to_num", EDGES, nan=7.0, posinf=1.0, neginf=-2.0)
     same("nan_to_num", np.array([1 + np.nan * 1j, np.inf - 1j], np.complex64))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", ["expm1", "log1p"])
+def test_complex_numbers_near_zero_keep_their_digits(name: str, wide: bool) -> None:
+    """Against mpmath, of sizes from 1e-6 to 10: as they stand, and in a kernel with other operations."""
+    rng = np.random.default_rng(0)
+    sizes = np.repeat(10.0 ** np.arange(-6, 2), 20)
+    dtype = np.complex128 if wide else np.complex64
+    z = (sizes * (rng.standard_normal(160) + 1j * rng.standard_normal(160))).astype(dtype)
+    exact = np.array([complex(getattr(mpmath, name)(mpmath.mpc(complex(v)))) for v in z])
+    with fuser.config.using(enable_x64=wide):
+        function = getattr(fnp, name)
+        for found in (function(z), fuser.jit(lambda z: function(z * 1.0) * 2.0)(z) / 2.0):
+            error = np.abs(np.asarray(found) - exact) / np.abs(exact)
+            assert error.max() < (2e-13 if wide else 4e-7), error.max()
+
+
+def test_expm1_is_real_on_the_real_axis() -> None:
+    z = np.array([np.inf, -np.inf, np.nan, 0, 2], np.complex64)
+    for found in (fnp.expm1(z), fuser.jit(fnp.expm1)(z)):
+        np.testing.assert_array_equal(np.asarray(found).imag, 0)
+        np.testing.assert_allclose(np.asarray(found).real, np.expm1(z.real), rtol=1e-6)
