@@ -245,6 +245,8 @@ def on_gpu() -> Table:
             "array code": [launch.code for launch in static.report(auto, *types).launches],
             "Triton": [of_cuda(KERNELS[name].compiled(90), 1)],
         }
+        if loose := KERNELS.get(f"{name}, approximate"):
+            found["Triton, approximate"] = [of_cuda(loose.compiled(90), 1)]
         for system, codes in found.items():
             most = [max(getattr(c, key) for c in codes) for key in ("registers", "spills", "load_bits", "store_bits")]
             table.add_row(name, system, str(len(codes)), *map(str, most))

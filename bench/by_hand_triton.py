@@ -2,6 +2,9 @@
 
 They are what a Triton programmer would write: row kernels that hold whole rows, a product in tiles with its epilogue, attention
 with running maxima, a stencil in tiles. `KERNELS` has for each its function, the types of its arguments, the constants and the launch.
+
+Tiles and warps are those that fuser chooses. Row kernels have two forms: with the exponentials, quotients and roots that fuser's kernels
+have too (IEEE 754 and 2 ulps), and with Triton's own, which are approximate.
 """
 
 from __future__ import annotations
@@ -11,29 +14,45 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 
 @triton.jit
-def softmax(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def exponential(x, EXACT: tl.constexpr):
+    return libdevice.exp(x) if EXACT else tl.exp(x)
+
+
+@triton.jit
+def quotient(x, y, EXACT: tl.constexpr):
+    return tl.div_rn(x, y) if EXACT else x / y
+
+
+@triton.jit
+def root(x, EXACT: tl.constexpr):
+    return tl.sqrt_rn(x) if EXACT else tl.sqrt(x)
+
+
+@triton.jit
+def softmax(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     there = (row < rows) & (column < columns)
     values = tl.load(x + row * columns + column, there, other=float("-inf"))
-    powers = tl.exp(values - tl.max(values, 1)[:, None])
-    tl.store(out + row * columns + column, powers / tl.sum(powers, 1)[:, None], there)
+    powers = exponential(values - tl.max(values, 1)[:, None], EXACT)
+    tl.store(out + row * columns + column, quotient(powers, tl.sum(powers, 1)[:, None], EXACT), there)
 
 
 @triton.jit
-def layer_norm(x, scale, bias, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def layer_norm(x, scale, bias, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     there = (row < rows) & (column < columns)
     values = tl.load(x + row * columns + column, there, other=0.0)
     centred = tl.where(there, values - (tl.sum(values, 1) / columns)[:, None], 0.0)
-    deviation = tl.sqrt(tl.sum(centred * centred, 1) / columns + 1e-5)
+    deviation = root(tl.sum(centred * centred, 1) / columns + 1e-5, EXACT)
     scales = tl.load(scale + column, column < columns)
     biases = tl.load(bias + column, column < columns)
-    tl.store(out + row * columns + column, centred / deviation[:, None] * scales + biases, there)
+    tl.store(out + row * columns + column, quotient(centred, deviation[:, None], EXACT) * scales + biases, there)
 
 
 @triton.jit
@@ -121,9 +140,13 @@ class Kernel:
         return triton.compile(unit, target=GPUTarget("cuda", arch, 32), options=options)
 
 
+_ROWS = {"rows": 4096, "columns": 512}
+_EXACT, _APPROXIMATE = ({"ROWS": 2, "COLUMNS": 512, "EXACT": exact} for exact in (1, 0))
 KERNELS = {
-    "softmax": Kernel(softmax, 2, {"rows": 4096, "columns": 512}, {"ROWS": 1, "COLUMNS": 512}, 4096, 1),
-    "layer norm": Kernel(layer_norm, 4, {"rows": 4096, "columns": 512}, {"ROWS": 1, "COLUMNS": 512}, 4096, 1),
+    "softmax": Kernel(softmax, 2, _ROWS, _EXACT, 2048, 1),
+    "softmax, approximate": Kernel(softmax, 2, _ROWS, _APPROXIMATE, 2048, 1),
+    "layer norm": Kernel(layer_norm, 4, _ROWS, _EXACT, 2048, 1),
+    "layer norm, approximate": Kernel(layer_norm, 4, _ROWS, _APPROXIMATE, 2048, 1),
     "matmul": Kernel(matmul, 4, {"m": 1024, "n": 1024, "k": 1024}, {"M": 64, "N": 64, "K": 32}, 256, 4, 3),
     "attention": Kernel(attention, 4, {"length": 1024, "scale": 0.125}, {"Q": 64, "K": 32, "WIDTH": 64}, 128, 4, 2),
     "stencil": Kernel(stencil, 2, {"rows": 2048, "columns": 1024}, {"ROWS": 1, "COLUMNS": 1024}, 2048, 4),

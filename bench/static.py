@@ -3,6 +3,7 @@
     python -m bench.static            row kernels of every length, in float32 and bfloat16, and the other forms
     python -m bench.static softmax    those whose name has the word
     python -m bench.static --target hip:gfx942    the same for another GPU
+    python -m bench.static --inductor    thirty functions beside TorchInductor's kernels (`bench/kernel_comparison.py`)
 
 DRAM time is bytes moved over 4.3 TB/s, the copy rate measured on an H200; issue time is that of `fuser/backends/triton/machine_code.py`, and of
 products and attention, which tensor cores limit, it says nothing.
@@ -20,6 +21,7 @@ import numpy as np
 
 import fuser
 import fuser.numpy as fnp
+from bench import kernel_comparison
 from fuser.backends.triton import machine_code
 from fuser.backends.triton.machine_code import LaunchReport
 from fuser.backends.triton.target import MACHINES, Machine
@@ -114,11 +116,14 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
     yield "polynomial", lambda x: (x * x + 1) * x, (of(f32, 1 << 26),)
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m bench.static", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("words", nargs="*", help="words that a program's name must have")
     parser.add_argument("--target", choices=sorted(MACHINES), default="cuda:90")
+    kernel_comparison.arguments(parser)
     asked = parser.parse_args(arguments)
+    if asked.inductor:
+        return kernel_comparison.main(asked.words, asked.json)
     print("program                    launches  registers  spills  load/store bits  moved/ideal  issue/DRAM")
     for name, function, types in cases():
         if not all(word in name for word in asked.words):
@@ -131,7 +136,8 @@ def main(arguments: list[str]) -> None:
             + (f" {found.issue / found.dram:11.2f}" if not found.products else "  products"),
             flush=True,
         )
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from fuser import (
-    ad,
-    ad_checkpoint,
-    custom_batching,
-    custom_derivatives,
-    dtypes,
-    errors,
-    lax,
-    nn,
-    numpy,
-    random,
-    ref,
-    tree,
-)
+from fuser import dtypes, errors, lax, numpy
 from fuser.api.abstract import eval_shape, make_jaxpr
 from fuser.api.jitted import ShapeDtypeStruct, jit
 from fuser.config import config
@@ -42,14 +29,10 @@ from fuser.parallel.constraint import reshard
 from fuser.parallel.mesh import make_mesh, set_mesh
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec as P
-from fuser.ref import Ref, empty_ref, free_ref, freeze, new_ref
-from fuser.ref.indices import ds
 from fuser.runtime.device import Device
 from fuser.runtime.memory import memory_stats
 from fuser.runtime.memory import trim as trim_memory
 from fuser.trace.core import type_of as typeof
-from fuser.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
-from fuser.transforms.closures import closure_convert
 from fuser.transforms.custom_jvp import custom_jvp
 from fuser.transforms.custom_vjp import custom_gradient, custom_vjp
 from fuser.transforms.grad import grad, value_and_grad
@@ -139,6 +122,10 @@ __version__ = "0.1.0"
 
 # What a program that only runs does not need, and where it is.
 _LATER = {
+    **dict.fromkeys(("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"), "fuser.transforms.checkpoint"),
+    "closure_convert": "fuser.transforms.closures",
+    "ds": "fuser.ref.indices",
+    **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "fuser.ref"),
     "accelerate": "fuser.interop.accelerate",
     "pmap": "fuser.parallel.pmap",
     **dict.fromkeys(("shard_map", "smap"), "fuser.parallel.shard_map"),
@@ -146,6 +133,7 @@ _LATER = {
     "explain": "fuser.report.explanation",
     "Schedule": "fuser.kernel.schedule",
     "profile": "fuser.report.profile",
+    "error_if": "fuser.experimental.checkify",
     "export_kernels": "fuser.takeaway",
     "float0": "fuser.dtypes",
     "triton_call": "fuser.api.triton_call",
@@ -193,8 +181,12 @@ _LATER = {
     ),
 }
 _MODULES = (
+    "ad",
+    "ad_checkpoint",
     "api_util",
     "core",
+    "custom_batching",
+    "custom_derivatives",
     "debug",
     "distributed",
     "dlpack",
@@ -207,13 +199,17 @@ _MODULES = (
     "image",
     "interpreters",
     "monitoring",
+    "nn",
     "pallas",
     "profiler",
+    "random",
+    "ref",
     "scipy",
     "sharding",
     "stages",
     "test_util",
     "torch",
+    "tree",
     "tree_util",
     "typing",
 )

@@ -27,7 +27,6 @@ from fuser.ir.types import (
     SMALL_FLOATS,
     SMALL_INTEGERS,
     UINT1_4,
-    bfloat16,
     bits_of,
     is_inexact,
     is_key,
@@ -41,6 +40,8 @@ Node = Any
 _U8, _U16, _U32, _U64 = (np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 _I8, _I16, _I32, _I64 = (np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
 _F16, _F32, _F64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
+bfloat16 = ml_dtypes.bfloat16  # the class of its scalars, as in JAX
+_BF16 = np.dtype(bfloat16)
 _C64, _C128 = COMPLEX
 
 _LATTICE: dict[Node, tuple[Node, ...]] = {
@@ -54,9 +55,9 @@ _LATTICE: dict[Node, tuple[Node, ...]] = {
     _I16: (_I32,),
     _I32: (_I64,),
     _I64: ("float",),
-    "float": (*SMALL_FLOATS, bfloat16, _F16, "complex"),
+    "float": (*SMALL_FLOATS, _BF16, _F16, "complex"),
     **dict.fromkeys(SMALL, ()),
-    bfloat16: (_F32,),
+    _BF16: (_F32,),
     _F16: (_F32,),
     _F32: (_F64, _C64),
     _F64: (_C128,),

@@ -1,10 +1,12 @@
-"""Control flow outside `jit`: a loop or a branch is compiled as a program of its own, kept by its graphs and types.
+"""Control flow and factorisations outside `jit`: each is compiled as a program of its own, kept by its graphs and types.
 
-Bodies are staged once a function, so that their Graphs are the same objects from call to call.
+Bodies are staged once a function, so that their Graphs are the same objects from call to call. Factorisations and triangular
+systems run compiled so that they round as they do under `jit`: how a library adds depends on the threads that it is given.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,12 +16,16 @@ from fuser import backends
 from fuser.api.placement import FREE, at_home, placed, placement
 from fuser.api.stages import Traced
 from fuser.config import config
-from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.params import freeze
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
+from fuser.ir.structure import Key, key_of
 from fuser.lax import replayed
 from fuser.ops.control import cond_p, scan_p, while_p
+from fuser.ops.factorisations import geqrf_p, lu_p
+from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
+from fuser.ops.triangular import triangular_solve_p
 from fuser.runtime import device as devices
 from fuser.runtime.array import Array
 from fuser.runtime.once import once
@@ -39,9 +45,11 @@ def backend_name() -> str:
 
 
 def install() -> None:
-    """Let control flow on Arrays run compiled from now on."""
+    """Let control flow, factorisations and triangular systems on Arrays run compiled from now on."""
     for primitive in (while_p, scan_p, cond_p):
         primitive.run = _runner(primitive)
+    for primitive in (lu_p, qr_p, geqrf_p, cholesky_p, eigh_p, svd_p, triangular_solve_p):
+        primitive.run = _where_evaluated(primitive, _runner(primitive))
     replayed.Replayed.compiler = staticmethod(_compiled)
 
 
@@ -68,12 +76,39 @@ def _runner(primitive: Primitive) -> Callable[..., list[Any]]:
             if program is not None:
                 _programs.move_to_end(key)
         if program is None:
-            program = once(
-                key, lambda: _programs.get(key), lambda: _keep(key, _program(primitive, avals, params, lying))
-            )
+            program = once(key, lambda: _programs.get(key), lambda: _keep(key, _alike(primitive, avals, params, lying)))
         return by_default(program(values))
 
     return run
+
+
+def _alike(primitive: Primitive, avals: Any, params: dict[str, Any], lying: Any) -> Callable[[list[Any]], list[Any]]:
+    """The program of an equation whose graphs are new: one that was compiled for graphs alike, or one compiled now."""
+    make = functools.partial(_program, primitive, avals, params, lying)
+    if not list(graphs_in(params)):
+        return make()
+    try:
+        parts = tuple([(name, key_of(params[name])) for name in sorted(params)])
+        key = Key((primitive, avals, lying, config.traced, config.enable_x64, backend_name(), parts))
+    except TypeError:  # of a param that cannot be hashed
+        return make()
+    with _lock:
+        program = _programs.get(key)
+    return _keep(key, make()) if program is None else program
+
+
+def _where_evaluated(primitive: Primitive, run: Callable[..., list[Any]]) -> Callable[..., Any]:
+    """The primitive run compiled, unless arrays lie elsewhere than in this machine's memory, or on several devices."""
+
+    def evaluate(*args: Any, **params: Any) -> Any:
+        if EVALUATION.override is not None:
+            result = EVALUATION.override(primitive, args, params)
+            if result is not NotImplemented:
+                return result
+        results = run(*args, **params)
+        return results if primitive.multiple_results else results[0]
+
+    return evaluate
 
 
 def by_default(result: Any) -> Any:
@@ -99,7 +134,8 @@ def _keep(key: Any, program: Callable[[list[Any]], list[Any]]) -> Callable[[list
 
 def _program(primitive: Primitive, avals: Any, params: dict[str, Any], lying: Any) -> Callable[[list[Any]], list[Any]]:
     inputs = tuple(Var(a) for a in avals)
-    outputs = tuple(Var(a) for a in infer(primitive, avals, params))
+    found = infer(primitive, avals, params)
+    outputs = tuple(Var(a) for a in (found if primitive.multiple_results else (found,)))
     equation = Eqn(primitive, inputs, params, outputs, current_source())
     graph = Graph(inputs, (), (), (equation,), outputs, primitive.name)
     structures = [tree.structure([0] * len(variables)) for variables in (inputs, outputs)]

@@ -45,6 +45,7 @@ from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
 from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, Trace, Tracer, current, leaked, type_of
+from fuser.trace.hoisting import tracing
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
@@ -352,7 +353,7 @@ class Jitted(_Base):
             )
         path = functools.partial(_leaf_name, self.function, self.static_argnums, self.static_argnames, structure)
         outputs = lambda: tree.paths(tree.unflatten(shape[0], range(shape[0].num_leaves)))
-        with no_collection(), progress.stage(progress.TRACING, self.name):
+        with no_collection(), tracing(), progress.stage(progress.TRACING, self.name):
             graph = check_results(stage(flat, avals, self.name), "jit", outputs, path)
         backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
         if config.tune if self.tune is None else self.tune:

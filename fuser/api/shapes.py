@@ -37,9 +37,9 @@ class ShapeDtypeStruct(ArrayType):
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
-        """The shape, dtype, weak type and sharding of an array."""
+        """The shape, dtype and weak type of an array, and its sharding where it was put there."""
         aval = type_of(x)
-        sharding = getattr(x, "sharding", None)
+        sharding = getattr(x, "sharding", None) if getattr(x, "_committed", True) else None
         return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding, vma=aval.vma)
 
     @classmethod

@@ -22,6 +22,8 @@ from fuser.ir.primitive import Fusion
 from fuser.kernel.schedule import Schedule
 from fuser.ops.factorisations import hessenberg_p, schur_p, tridiagonal_p
 from fuser.ops.family import CALLS
+from fuser.ops.scatter import SCATTERS
+from fuser.ops.sorting import sort_p, top_k_p
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.partition.structure import structure
 from fuser.partition.values import deep_recursion
@@ -30,7 +32,7 @@ from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.executable import Executable
 
 # What libraries compute of arrays on the host, though other primitives could: natives of the backends whose arrays lie there.
-HOST_LIBRARIES = frozenset((*CALLS, hessenberg_p, schur_p, tridiagonal_p))
+HOST_LIBRARIES = frozenset((*CALLS, hessenberg_p, schur_p, tridiagonal_p, sort_p, top_k_p, *SCATTERS))
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[list[Any]], object]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +9,16 @@ import numpy as np
 
 from fuser import lax
 from fuser import numpy as fnp
+from fuser.api.jitted import jit
 from fuser.flatten_util import ravel_pytree
 from fuser.ir.types import float0, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import tree
+from fuser.trace.core import type_of
 from fuser.transforms.closures import closure_convert
 from fuser.transforms.custom_vjp import custom_vjp
 from fuser.transforms.linear import vjp
+from fuser.transforms.vmap import vmap
 
 __all__ = [
     "abs2", "fit_4th_order_polynomial", "initial_step_size", "interp_fit_dopri", "mean_error_ratio", "odeint", "optimal_step_size",
@@ -63,45 +65,72 @@ def odeint(
     converted, consts = closure_convert(func, y0, start[0], *args)
     flat0, unravel = ravel_pytree(y0)
     operands, structure = tree.flatten((args, tuple(consts)))
-
-    def dynamics(y: Any, t: Any, *operands: Any) -> Any:
-        args, consts = tree.unflatten(structure, operands)
-        return ravel_pytree(converted(unravel(y), t, *args, *consts))[0]
-
-    values = [as_value(o, "odeint") for o in operands]
-    found = _differentiable(dynamics, rtol, atol, mxstep, hmax)(flat0, start, *values)
-    return _unravelled(unravel, found)
+    solver = _solver(converted, y0, unravel, structure, rtol, atol, mxstep, hmax)
+    return vmap(unravel)(solver(flat0, start, *[as_value(o, "odeint") for o in operands]))
 
 
-def _unravelled(unravel: Callable[[Any], Any], rows: Any) -> Any:
-    from fuser.transforms.vmap import vmap
+def _solver(
+    converted: Dynamics,
+    y0: Any,
+    unravel: Callable[[Any], Any],
+    structure: Any,
+    rtol: float,
+    atol: float,
+    mxstep: float,
+    hmax: float,
+) -> Any:
+    """The solver of these dynamics, the same one from call to call, so that a second call compiles nothing: the function
+    that closure_convert made, which is the same for the same function, keeps its solvers."""
+    leaves, y_structure = tree.flatten(y0)
+    key = (y_structure, tuple(type_of(as_value(leaf)) for leaf in leaves), structure, rtol, atol, mxstep, hmax)
+    solvers = converted.__dict__.setdefault("solvers", {})
+    if key not in solvers:
 
-    return vmap(unravel)(rows)
+        def dynamics(y: Any, t: Any, *operands: Any) -> Any:
+            args, consts = tree.unflatten(structure, operands)
+            return ravel_pytree(converted(unravel(y), t, *args, *consts))[0]
+
+        solvers[key] = _differentiable(dynamics, rtol, atol, mxstep, hmax)
+    return solvers[key]
 
 
 def _differentiable(dynamics: Dynamics, rtol: float, atol: float, mxstep: float, hmax: float) -> Any:
-    solve = functools.partial(_solve, rtol=rtol, atol=atol, mxstep=mxstep, hmax=hmax)
+    settings = {"rtol": rtol, "atol": atol, "mxstep": mxstep, "hmax": hmax}
 
     @custom_vjp
+    @jit
     def solution(y0: Any, t: Any, *operands: Any) -> Any:
-        return solve(dynamics, y0, t, *operands)
+        return _solve(dynamics, y0, t, *operands, **settings)
 
     def forward(y0: Any, t: Any, *operands: Any) -> Any:
         ys = solution(y0, t, *operands)  # itself, so that second derivatives find its rule
         return ys, (ys, t, operands)
 
-    def backward(residuals: Any, cotangents: Any) -> Any:
+    @jit
+    def adjoint(ys: Any, t: Any, operands: Any, cotangents: Any) -> Any:
         again = lambda augmented, *rest: _differentiable(augmented, rtol, atol, mxstep, hmax)(*rest)
-        ys, t, operands = residuals
         return _adjoint(dynamics, again, ys, t, operands, cotangents)
+
+    def backward(residuals: Any, cotangents: Any) -> Any:
+        ys, t, operands = residuals
+        y_bar, t_bar, moved_bar = adjoint(ys, t, operands, cotangents)
+        found: list[Any] = [np.zeros(o.shape, float0) for o in operands]
+        for n, bar in zip(_moving(operands), moved_bar):
+            found[n] = bar
+        return (y_bar, t_bar, *found)
 
     solution.defvjp(forward, backward)
     return solution
 
 
+def _moving(operands: Any) -> list[int]:
+    """Which operands have a derivative."""
+    return [n for n, o in enumerate(operands) if is_inexact(o.dtype)]
+
+
 def _adjoint(dynamics: Dynamics, solve: Callable[..., Any], ys: Any, t: Any, operands: Any, cotangents: Any) -> Any:
-    """Cotangents of y0, of the times and of the operands, by the augmented equation from each time back to the one before."""
-    moving = [n for n, o in enumerate(operands) if is_inexact(o.dtype)]
+    """Cotangents of y0, of the times and of the moving operands, by the augmented equation from each time back to the one before."""
+    moving = _moving(operands)
 
     def of_moving(y: Any, t: Any, *moved: Any) -> Any:
         whole = list(operands)
@@ -130,10 +159,7 @@ def _adjoint(dynamics: Dynamics, solve: Callable[..., Any], ys: Any, t: Any, ope
 
     start = (cotangents[-1], zero[2], zero[3])
     (y_bar, t0_bar, moved_bar), t_bars = lax.scan(back, start, fnp.arange(t.shape[0] - 1, 0, -1))
-    found: list[Any] = [np.zeros(o.shape, float0) for o in operands]
-    for n, bar in zip(moving, moved_bar):
-        found[n] = bar
-    return (y_bar, fnp.concatenate([t0_bar[None], fnp.flip(t_bars)]), *found)
+    return y_bar, fnp.concatenate([t0_bar[None], fnp.flip(t_bars)]), moved_bar
 
 
 # The solver.

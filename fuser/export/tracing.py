@@ -22,12 +22,12 @@ def traced_for_all_sizes(jitted: Any, args: Any, kwargs: Any) -> Traced:
     dims = [d for leaf in leaves for d in getattr(leaf, "shape", ()) if isinstance(d, Dim)]
     if dims:
         _one_scope(getattr(jitted, "name", "the function"), leaves, args, kwargs)
-        dims[0].scope.check()
-    first: Traced = jitted.trace(*args, **kwargs)
     if not dims:
-        return first
+        return jitted.trace(*args, **kwargs)  # type: ignore[no-any-return]
     scope = dims[0].scope
     assert isinstance(scope, SymbolicScope)
+    scope.check()
+    first: Traced = jitted.trace(*args, **kwargs)
     _all_in_arguments(scope, dims)
     twin = scope.twin()
     own = {name: twin.variable(name) for name in (*scope.witness, *scope.defined)}

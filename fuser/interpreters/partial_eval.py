@@ -53,6 +53,8 @@ class _PartialTrace(LinearTrace):
             return forwarded(self.parent, primitive, args, params)
         if primitive.stage is not None:
             return primitive.stage(self, args, params)
+        if primitive.partial is not None:
+            return primitive.partial(self, args, params)
         return self.record(primitive, args, params)
 
 

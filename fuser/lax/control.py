@@ -175,18 +175,19 @@ def _while(
     init, structure = _values(init_val, function)
     arguments = tree.structure((init_val,))
     check_arguments(owner, function, (given, {}))
-    stage = lambda: (
-        _staged(cond_fun, arguments, avals, what=function),
-        _staged(body_fun, arguments, avals, owner, kind, function),
-    )
+
+    def stage(avals: list[ArrayType]) -> tuple[Body, Body]:
+        test = _staged(cond_fun, arguments, avals, what=function)
+        return test, _staged(body_fun, arguments, avals, owner, kind, function)
+
     avals = [type_of(v) for v in init]
-    test, step = stage()
+    test, step = stage(avals)
     check_arguments(owner, function, (given, {}), (*test.consts, *step.consts))
     carries.predicate(function, test)
     init, changed = carries.promoted(init, step.out_avals, test.out_avals[0].vma)
     while changed:
         avals = [type_of(v) for v in init]
-        test, step = stage()
+        test, step = stage(avals)
         carries.predicate(function, test)
         init, changed = carries.promoted(init, step.out_avals, test.out_avals[0].vma)
     carries.same_carry(function, owner, structure, init_val, avals, step, step.out_avals, kind)

@@ -31,8 +31,8 @@ from fuser.trace.stage import stage
 
 # What operands are called, in every public function; arguments of other names are static.
 _OPERANDS = """
-A a a1 a2 a_max a_min alpha append ar ar1 ar2 arr array arrays ary arys b beta bias c case cases choices choicelist condition
-condlist cov data default df element elems f fp h indices initial key keys lam lhs like_arr loc m mask max mean min mu n_iter
+A B C E T Z a a1 a2 a_max a_min alpha append ar ar1 ar2 arr array arrays ary arys b beta bias c case cases choices choicelist
+condition condlist cov data default df element elems f fp h indices initial key keys lam lhs like_arr loc lu_and_piv m mask max mean min mu n_iter
 obj on_false on_true operand operands p padding_value pred prepend q query rhs sample scale shape_like shift sigma sorter
 start_indices tup u update updates v val vals value values variance vec w weights where which x x1 x2 xi xp y z args varargs
 """
@@ -233,6 +233,9 @@ def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, .
 
 def _evaluates_here() -> bool:
     """Whether operations are NumPy's, run at once, and nobody looks at what they give."""
+    override: Any = EVALUATION.override
+    if override is not None and not (getattr(override, "follows_devices", False) and override.before is None):
+        return False
     if (
         devices.default_platform() != "cpu"
         or config.disable_jit
@@ -242,10 +245,7 @@ def _evaluates_here() -> bool:
         or config.default_device is not None
     ):
         return False
-    if config.numpy_rank_promotion == "warn" or config.legacy_prng_key == "warn" or config.check_tracer_leaks:
-        return False
-    override: Any = EVALUATION.override
-    return override is None or (getattr(override, "follows_devices", False) and override.before is None)
+    return not (config.numpy_rank_promotion == "warn" or config.legacy_prng_key == "warn" or config.check_tracer_leaks)
 
 
 def _plain(value: Any) -> bool:

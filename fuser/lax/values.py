@@ -28,6 +28,7 @@ from fuser.runtime.memory import refusal_in_step
 from fuser.runtime.reference import Ref
 from fuser.trace import transfers
 from fuser.trace.core import EVALUATION, Tracer, bind, current
+from fuser.trace.hoisting import number
 
 VALUES = (Array, Tracer)
 # Classes of libraries' values (not arrays, but standing for one) -> how one becomes an array; `interpreters/xla.py` fills it.
@@ -55,14 +56,14 @@ def literal(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
     if kind is Dim:
         return bind(REGISTRY["convert_element_type"], as_array[0](value), new_dtype=dtype, weak_type=weak)  # type: ignore[no-any-return]
     if value == 0 and kind is not int:  # -0.0 equals 0.0
-        return Array(_number(value, dtype), weak)
+        return number(Array(_number(value, dtype), weak))
     key = (kind, value, dtype)
     known = _literals.get(key)
     if known is None:
         if len(_literals) > 4096:
             _literals.clear()
         known = _literals[key] = _number(value, dtype)
-    return Array(known.copy(), weak)
+    return number(Array(known.copy(), weak))
 
 
 def _number(value: Any, dtype: np.dtype) -> np.ndarray:
@@ -141,7 +142,7 @@ def from_numpy(value: Any) -> Array:
                 array = array.astype(dtype)
         except MemoryError as error:
             raise refusal_in_step(error, f"the conversion to {dtype.name}", str(current_source()))  # noqa: B904
-    return _placed(Array(array))
+    return _placed(Array(array) if array.ndim else number(Array(array)))
 
 
 def arrives(value: Any) -> None:

@@ -21,6 +21,7 @@ from fuser.legalise.recomputation import with_recomputed_scores
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
+from fuser.legalise.tabulation import with_tables
 from fuser.partition.loop_forms import LoopForms
 
 
@@ -29,6 +30,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     limits = backend.limits
     loops = LoopForms(backend) if loops is None else loops
     graph = expanded(graph, limits.natives)
+    graph = with_tables(graph, limits.target)
     if limits.dots:
         graph = with_real_dots(graph, backend.supports)
     if limits.attention:

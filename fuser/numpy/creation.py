@@ -36,6 +36,7 @@ from fuser.ops.random import KEY_DTYPES, random_wrap_p
 from fuser.runtime.array import Array
 from fuser.runtime.array import from_dlpack as shared_memory
 from fuser.trace.core import Tracer, bind
+from fuser.trace.hoisting import number
 
 
 @where_told
@@ -122,7 +123,7 @@ def _from_object(value: Any, wanted: np.dtype | None) -> Any:
         return value
     if python_scalar(value):
         if type(value) is int and wanted is not None and wanted.kind in "iu":
-            return Array(np.asarray(value, wanted))  # OverflowError for an integer that is out of bounds
+            return number(Array(np.asarray(value, wanted)))  # OverflowError for an integer that is out of bounds
         if wanted is None:
             return as_value(value)
         arrives(value)

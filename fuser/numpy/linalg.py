@@ -256,5 +256,9 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     return found if keepdims else V.squeeze(found, axes)
 
 
+# What has several steps about a factorisation: one program, with the bits that it has under jit.
+_COMPILED = """
+cholesky cond det eigh eigvalsh inv lstsq matrix_power matrix_rank pinv qr slogdet solve svd svdvals tensorinv tensorsolve
+"""
 _install_ranks(globals(), "fuser.numpy")
-_install_replays(globals(), "fuser.numpy")
+_install_replays(globals(), "fuser.numpy", compiled=_COMPILED.split())

@@ -27,6 +27,7 @@ from fuser.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum_p
 from fuser.runtime import combining, rendezvous
 from fuser.runtime.array import Array
 from fuser.trace.batch import axis_names, checked_axes, moved
+from fuser.trace.hoisting import number
 from fuser.trace.tangent import Zero
 
 Dims = Sequence[int | None]
@@ -160,7 +161,7 @@ def same(x: ArrayType, **params: Any) -> ArrayType:
 def _sum(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple[Any, None]:
     (x,), (dim,) = operands, dims
     if dim is None:
-        return mul_p.bind(x, Array(np.asarray(size).astype(x.dtype), x.weak_type)), None
+        return mul_p.bind(x, number(Array(np.asarray(size).astype(x.dtype), x.weak_type))), None
     return reduce_sum_p.bind(x, axes=(dim,)), None
 
 
@@ -438,7 +439,7 @@ def _broadcast(operands: Sequence[Any], dims: Dims, size: int, *, source: int, *
 
 def _gathered_at(ct: Any, x: Any, axis_name: Any, source: int) -> tuple[Any]:
     total = psum_p.bind(ct, axes=axis_name)
-    here = eq_p.bind(axis_index_p.bind(axis_name=axis_name), Array(np.asarray(source, np.int32)))
+    here = eq_p.bind(axis_index_p.bind(axis_name=axis_name), number(Array(np.asarray(source, np.int32))))
     return (mul_p.bind(total, convert_element_type_p.bind(here, new_dtype=ct.dtype, weak_type=False)),)
 
 

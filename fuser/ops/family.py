@@ -33,6 +33,7 @@ from fuser.ir.types import (
 )
 from fuser.runtime.array import Array
 from fuser.trace.batch import aligned
+from fuser.trace.hoisting import number
 from fuser.trace.tangent import Undefined
 
 # A result rule: the output dtype from the operands' dtypes and the params.
@@ -170,7 +171,7 @@ def unbroadcast(cotangent: Any, operand: Any) -> Any:
 
 def constant(value: Any, like: Any) -> Array:
     """A number as an array of rank 0 in the dtype of `like`, for rules of derivatives."""
-    return Array(np.asarray(value).astype(like.dtype))
+    return number(Array(np.asarray(value).astype(like.dtype)))
 
 
 def underivable(function: str, operand: str) -> Callable[..., Any]:
@@ -232,9 +233,9 @@ def _widened(lower: Callable[..., Scalar] | None) -> Callable[..., Scalar]:
 def _samples(
     dtypes: Sequence[np.dtype], arity: int, domain: tuple[float, float], params: Iterable[dict[str, Any]]
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    for number, dtype in enumerate(dtypes):
+    for seed, dtype in enumerate(dtypes):
         for p in params:
-            rng = np.random.default_rng(number)
+            rng = np.random.default_rng(seed)
             yield tuple(sample(rng, SHAPE, dtype, domain) for _ in range(arity)), p
 
 

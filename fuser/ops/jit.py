@@ -21,6 +21,7 @@ from fuser.runtime.once import once
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import Trace, using
 from fuser.trace.graphs import batch_graph, jvp_graph, split, transpose_graph
+from fuser.trace.hoisting import number
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace
@@ -126,7 +127,7 @@ def _parts(program: Program, linear: tuple[bool, ...]) -> Parts:
 
     def source(operand: Operand) -> tuple[str, Any]:
         if isinstance(operand, Literal):
-            return "value", Array(np.asarray(operand.val), operand.aval.weak_type)
+            return "value", number(Array(np.asarray(operand.val), operand.aval.weak_type))
         if operand in inputs:
             return "input", inputs[operand]
         if operand in constants:

@@ -19,11 +19,13 @@ from fuser.ops.family import constant, real_part, sample
 from fuser.ops.matrices import DTYPES, adjoint, check_matrices, diagonal, eye, lower_part, product, transposed
 from fuser.ops.movement import concatenate_p
 from fuser.ops.triangular import solve
+from fuser.runtime.blas_threads import ALONE, ALONE_IN_STEPS, one_thread
 from fuser.trace.batch import moved
 from fuser.trace.core import type_of
 from fuser.trace.tangent import full
 
 Pair = tuple[Any, Any]
+_BLOCKED = ("lu", "cholesky")  # those whose work is products of blocks
 
 
 def factorisation(
@@ -49,7 +51,9 @@ def factorisation(
         return out, [0] * len(out) if primitive.multiple_results else 0
 
     def evaluate(a: np.ndarray, **params: Any) -> Any:
-        found = _or_nan(eval, type, a, params)
+        rows, columns = a.shape[-2:]
+        with one_thread(rows * columns * min(rows, columns), ALONE if name in _BLOCKED else ALONE_IN_STEPS):
+            found = _or_nan(eval, type, a, params)
         return found if several else np.tril(found[0])  # a factor that there is none of has zeros above too, as in JAX
 
     several = name != "cholesky"

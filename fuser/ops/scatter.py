@@ -18,6 +18,7 @@ from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import ALL_DTYPES, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
 from fuser.ops.dimension_numbers import scatter_fault
 from fuser.ops.elementwise import add_p, eq_p, select_n_p
+from fuser.ops.expansions import scattering as expansion
 from fuser.ops.family import linear_in, sample
 from fuser.ops.indexing import (
     CASES,
@@ -32,6 +33,7 @@ from fuser.ops.indexing import (
     positions_of,
 )
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, operand_type, reshaped
+from fuser.ops.scatter_rows import COMBINED
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import type_of
 from fuser.trace.tangent import all_zero, full, instantiate, zero_like, zeros
@@ -228,10 +230,9 @@ def _batch(primitive: Primitive) -> Any:
     return rule
 
 
-def _scatter(
-    name: str, accumulate: np.ufunc | None, dtypes: Sequence[np.dtype], jvp: Any, transpose: Any = None
-) -> Primitive:
-    """A primitive that writes (or combines, by a ufunc) windows of updates at computed indices, in the order given."""
+def _scatter(name: str, reduction: str, dtypes: Sequence[np.dtype], jvp: Any, transpose: Any = None) -> Primitive:
+    """A primitive that writes (or combines) windows of updates at computed indices, in the order given."""
+    accumulate = COMBINED[reduction]
 
     def infer(x: ArrayType, indices: ArrayType, updates: ArrayType, dimension_numbers: Any, **params: Any) -> ArrayType:
         return _scatter_type(name, x, indices, updates, dimension_numbers)
@@ -269,18 +270,25 @@ def _scatter(
             yield (sample(rng, shape, dtype), places, sample(rng, aval.shape, dtype)), params
 
     primitive = Primitive(
-        name, Fusion.LIBRARY, type=infer, eval=evaluate, jvp=jvp, transpose=transpose, samples=samples
+        name,
+        Fusion.LIBRARY,
+        type=infer,
+        eval=evaluate,
+        jvp=jvp,
+        transpose=transpose,
+        samples=samples,
+        expand=expansion.scatter(reduction),
     )
     primitive.batch = _batch(primitive)
     return register(primitive)
 
 
 _ANY = (*INTEGERS, *FLOATS, *COMPLEX)
-scatter_p: Primitive = _scatter("scatter", None, ALL_DTYPES, _scatter_jvp, _scatter_transpose)
-scatter_add_p: Primitive = _scatter("scatter-add", np.add, _ANY, _add_jvp, _add_transpose)
+scatter_p: Primitive = _scatter("scatter", "replace", ALL_DTYPES, _scatter_jvp, _scatter_transpose)
+scatter_add_p: Primitive = _scatter("scatter-add", "sum", _ANY, _add_jvp, _add_transpose)
 scatter_mul_p: Primitive = _scatter(
     "scatter-mul",
-    np.multiply,
+    "prod",
     _ANY,
     (
         lambda t, x, indices, updates, out, **params: scatter_mul_p.bind(t, indices, updates, **params),
@@ -289,6 +297,6 @@ scatter_mul_p: Primitive = _scatter(
     ),
     _mul_transpose,
 )
-scatter_min_p: Primitive = _scatter("scatter-min", np.minimum, _ANY, _extreme_jvp(lambda: scatter_min_p))
-scatter_max_p: Primitive = _scatter("scatter-max", np.maximum, _ANY, _extreme_jvp(lambda: scatter_max_p))
+scatter_min_p: Primitive = _scatter("scatter-min", "min", _ANY, _extreme_jvp(lambda: scatter_min_p))
+scatter_max_p: Primitive = _scatter("scatter-max", "max", _ANY, _extreme_jvp(lambda: scatter_max_p))
 SCATTERS = (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)

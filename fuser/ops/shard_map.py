@@ -32,6 +32,7 @@ from fuser.trace.batch import axes_key, batch_axes, manual, mapped_along, moved,
 from fuser.trace.body import close
 from fuser.trace.core import Trace, type_of, using
 from fuser.trace.explicit import rules
+from fuser.trace.hoisting import number
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
@@ -269,7 +270,7 @@ def _transposed(
         count = layout.extent(alike(spec))
         if layout.check_vma or count == 1:
             return cotangent
-        return div_p.bind(cotangent, Array(np.asarray(count).astype(cotangent.dtype)))
+        return div_p.bind(cotangent, number(Array(np.asarray(count).astype(cotangent.dtype))))
 
     def total(cotangent: Any, spec: Spec) -> Any:
         axes = alike(spec)

@@ -14,6 +14,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16, is_inexact
+from fuser.ops.expansions import sorting as expansion
 from fuser.ops.family import allow, sample
 from fuser.ops.indexing import take_along
 from fuser.ops.movement import iota_p
@@ -100,6 +101,7 @@ sort_p: Primitive = register(
         jvp=_sort_jvp,
         batch=_sort_batch,
         samples=_sort_samples,
+        expand=expansion.sort,
     )
 )
 
@@ -149,5 +151,6 @@ top_k_p: Primitive = register(
         jvp=_top_k_jvp,
         batch=_top_k_batch,
         samples=_top_k_samples,
+        expand=expansion.top_k,
     )
 )

@@ -67,11 +67,16 @@ def beta_density(a: Any, b: Any, x: Any, y: Any, m: Any) -> Any:
         - up_b * log_y
     )
     total += 0.5 * m.log(p / both * (q / (2 * math.pi))) + stirling(both, m) - stirling(p, m) - stirling(q, m)
-    for k in range(10):
-        total += m.where(a < 10, m.log(a + k), 0) + m.where(b < 10, m.log(b + k), 0)
-    for k in range(20):
-        total -= m.where(up_a + up_b > k, m.log(a + b + k), 0)
+    for value in (a, b):
+        total += m.where(value < 10, m.log(_risen(value, 0, 10)), 0.0)
+    for first in range(0, 20, 5):  # so few that products of large numbers are finite
+        total -= m.where(up_a + up_b > first, m.log(_risen(a + b, first, first + 5)), 0.0)
     return m.exp(total)
+
+
+def _risen(x: Any, first: int, last: int) -> Any:
+    """(x + first)·(x + first + 1)·…, as far as x + last - 1."""
+    return functools.reduce(lambda product, k: product * (x + k), range(first + 1, last), x + first)
 
 
 def gamma_extent(a: Any, x: Any, m: Any) -> Any:

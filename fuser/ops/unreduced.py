@@ -27,6 +27,7 @@ from fuser.ops.movement import squeeze_p
 from fuser.runtime.array import Array
 from fuser.trace.batch import axis_names, checked_axes
 from fuser.trace.explicit import rules
+from fuser.trace.hoisting import number
 
 TypeRule = Callable[..., ArrayType]
 PLAIN: dict[
@@ -86,7 +87,7 @@ def _as_before(varying: Axes, /, **params: Any) -> Axes:
 
 def _own_part(ct: Any, x: Any, axis_name: Any, axis: int, axis_size: int, **params: Any) -> tuple[Any]:
     """The device's own element along the dimension that was gathered."""
-    zero, shape = Array(np.asarray(0, np.int32)), ct.shape
+    zero, shape = number(Array(np.asarray(0, np.int32))), ct.shape
     if set(axis_names({"axes": axis_name})) <= checked_axes():
         ct = C.pvary_p.bind(ct, axes=axis_name)
     starts = [C.axis_index_p.bind(axis_name=axis_name) if d == axis else zero for d in range(len(shape))]

@@ -6,6 +6,7 @@ from fuser.gaps import absent
 from fuser.lax.layouts import install as _install_layouts
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
+from fuser.random import attributes as _attributes
 from fuser.random.continuous import (
     cauchy,
     double_sided_maxwell,

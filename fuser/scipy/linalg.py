@@ -14,6 +14,7 @@ from fuser import lax
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
 from fuser.lax.ranks import install as _install_ranks
+from fuser.lax.replayed import install as _install_replays
 from fuser.lax.values import promote_inexact
 from fuser.numpy import linalg as L
 from fuser.numpy.linalg import inv as _inv
@@ -332,4 +333,10 @@ def eigh_tridiagonal(
     return w if eigvals_only else (w, v)
 
 
+# What has several steps about a factorisation, or loops: one program, with the bits that it has under jit.
+_COMPILED = """
+cholesky det eigh expm expm_frechet hessenberg inv lu lu_factor lu_solve polar qr qr_multiply rsf2csf schur solve solve_sylvester
+solve_triangular sqrtm svd
+"""
 _install_ranks(globals(), "fuser.scipy")
+_install_replays(globals(), "fuser.scipy", compiled=_COMPILED.split())

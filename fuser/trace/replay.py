@@ -11,6 +11,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.source import replayed
 from fuser.runtime.array import Array
 from fuser.trace.explicit import Openness, resolving
+from fuser.trace.hoisting import number
 
 Binding = Callable[[Eqn, list[Any]], Any]  # an equation and its operands to what `Primitive.bind` gives
 
@@ -27,7 +28,7 @@ def replay(graph: Graph, *args: Any, binding: Binding = bound) -> list[Any]:
 
     def read(operand: Operand) -> Any:
         if type(operand) is Literal:
-            return Array(np.asarray(operand.val), operand.aval.weak_type)
+            return number(Array(np.asarray(operand.val), operand.aval.weak_type))
         return environment[operand]  # type: ignore[index]
 
     with resolving(Openness.AMBIGUOUS):  # layouts were checked when it was recorded

@@ -17,6 +17,7 @@ from fuser.runtime.reference import Ref
 from fuser.trace import leaks
 from fuser.trace.batch import checked_axes, named_axes
 from fuser.trace.core import Trace, Tracer, _state, infer, leaked, type_of
+from fuser.trace.hoisting import hoisted
 
 
 class StageTracer(Tracer):
@@ -62,9 +63,7 @@ class StageTrace(Trace):
         if isinstance(value, Tracer) and value._trace.closed:
             raise leaked(value)
         aval = type_of(value)
-        if (
-            not aval.shape and not isinstance(value, Tracer) and type(value) is not Ref and not is_key(aval.dtype)
-        ):  # a text is no place for a key
+        if not aval.shape and _becomes_literal(value, aval):
             return Literal(np.asarray(value), aval)
         known = self.constants.get(id(value))
         if known is None:
@@ -138,6 +137,13 @@ class StageTrace(Trace):
             self.name,
             ("traced",),
         )
+
+
+def _becomes_literal(value: Any, aval: ArrayType) -> bool:
+    """Whether a scalar from outside stands in the graph; a text is no place for a key, and `make_jaxpr` hoists Arrays."""
+    if isinstance(value, Tracer) or type(value) is Ref or is_key(aval.dtype):
+        return False
+    return type(value) is not Array or not hoisted(value)
 
 
 def stage(

@@ -18,6 +18,7 @@ from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.runtime.array import Array
 from fuser.runtime.reference import Ref
 from fuser.trace.core import Tracer, bind, type_of
+from fuser.trace.hoisting import number
 
 
 class Zero:
@@ -46,7 +47,7 @@ class Undefined:
 
 def as_array(value: Any) -> Any:
     """Tracers and Arrays as they are, NumPy values as Arrays."""
-    return value if isinstance(value, (Array, Tracer)) or type(value) is Ref else Array(np.asarray(value))
+    return value if isinstance(value, (Array, Tracer)) or type(value) is Ref else number(Array(np.asarray(value)))
 
 
 def full(aval: ArrayType, value: Any) -> Any:
@@ -55,7 +56,7 @@ def full(aval: ArrayType, value: Any) -> Any:
         found = value.__jax_array__()
         result: Any = bind(REGISTRY["convert_element_type"], found, new_dtype=aval.dtype, weak_type=aval.weak_type)
     else:
-        result = Array(np.asarray(value).astype(aval.dtype), aval.weak_type)
+        result = number(Array(np.asarray(value).astype(aval.dtype), aval.weak_type))
     if aval.shape:
         result = bind(REGISTRY["broadcast_in_dim"], result, shape=aval.shape, broadcast_dimensions=())
     return bind(REGISTRY["pvary"], result, axes=tuple(sorted(aval.vma, key=str))) if aval.vma else result

@@ -16,6 +16,7 @@ from fuser.ir.source import through
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, type_of
 from fuser.trace.explicit import resolving, rules
+from fuser.trace.hoisting import number
 from fuser.trace.linear import linear_part
 from fuser.trace.replay import replay
 from fuser.trace.tangent import Undefined, Zero, add_tangents, all_zero
@@ -73,7 +74,7 @@ def _transpose(eqn: Eqn, cotangents: list[Any], values: dict[Var, Any], found: d
 
 def _operand(operand: Operand, values: dict[Var, Any]) -> Any:
     if type(operand) is Literal:
-        return Array(np.asarray(operand.val), operand.aval.weak_type)
+        return number(Array(np.asarray(operand.val), operand.aval.weak_type))
     value = values.get(operand)  # type: ignore[arg-type]
     return Undefined(operand.aval) if value is None else value
 

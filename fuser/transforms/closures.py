@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fuser.config import config
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
+from fuser.runtime.array import Array
 from fuser.trace import tree
-from fuser.trace.batch import BatchTracer
+from fuser.trace.batch import BatchTracer, axes_key
 from fuser.trace.body import close
 from fuser.trace.core import Tracer, type_of
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 from fuser.trace.tangent import differentiable
 from fuser.transforms.arguments import leaf_values, name_of
+
+# By function, what was made of it for arguments of some types: the same object from call to call, which caches can go by.
+_converted: weakref.WeakKeyDictionary[Any, dict[Any, Callable[..., Any]]] = weakref.WeakKeyDictionary()
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -28,11 +34,26 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
 
 def converted(fun: Callable[..., Any], example_args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
     """`closure_convert`, for a tuple of arguments."""
-    name = name_of(fun)
     leaves, in_tree = tree.flatten(tuple(example_args))
-    graph, consts, out_tree = _staged(
-        fun, in_tree, [type_of(v) for v in leaf_values(leaves, f"the arguments of {name}")]
-    )
+    avals = tuple(type_of(v) for v in leaf_values(leaves, f"the arguments of {name_of(fun)}"))
+    try:
+        kept = _converted.setdefault(fun, {})
+        key = (in_tree, avals, config.enable_x64, config.traced, *axes_key())
+        hash(key)
+    except TypeError:  # of what has no weak references, or cannot be hashed
+        return _convert(fun, in_tree, avals)[:2]
+    if key in kept:
+        return kept[key], []
+    function, hoisted, lasting = _convert(fun, in_tree, avals)
+    if lasting:
+        kept[key] = function
+    return function, hoisted
+
+
+def _convert(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Any]) -> tuple[Callable[..., Any], list[Any], bool]:
+    """The function on its arguments and the hoisted values, these, and whether it closes over no value of a trace."""
+    name = name_of(fun)
+    graph, consts, out_tree = _staged(fun, in_tree, avals)
     moving = [may_vary(c) for c in consts]
     fixed = [c for c, move in zip(consts, moving) if not move]
 
@@ -49,7 +70,8 @@ def converted(fun: Callable[..., Any], example_args: Sequence[Any]) -> tuple[Cal
         return tree.unflatten(out_tree, replay(graph, *closed, *leaf_values(given, f"the arguments of {name}")))
 
     on_arguments.__name__ = name
-    return on_arguments, [c for c, move in zip(consts, moving) if move]
+    lasting = all(type(c) is Array for c in consts)
+    return on_arguments, [c for c, move in zip(consts, moving) if move], lasting
 
 
 def _staged(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Any]) -> tuple[Graph, tuple[Any, ...], Any]:

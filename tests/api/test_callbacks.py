@@ -274,3 +274,18 @@ def test_branches_that_call_out_are_not_mapped_by_their_predicate() -> None:
     function = lambda p: fuser.lax.cond(p, lambda: fuser.experimental.io_callback(print, None), lambda: None)
     with pytest.raises(NotImplementedError, match="IO effect not supported in vmap-of-cond"):
         fuser.vmap(function)(fuser.numpy.array([True, False]))
+
+
+@pytest.mark.parametrize("method", [None, "broadcast_all", "sequential"])
+def test_a_callback_in_a_loop_is_called_with_one_element(method: Any) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def sine(e: Any) -> Any:
+        seen.append(np.shape(e))
+        return np.sin(e)
+
+    run = lambda x: fuser.lax.map(lambda e: fuser.pure_callback(sine, e, e, vmap_method=method), x)
+    x = np.float32([0.5, 1.5, 2.5])
+    for f in (run, fuser.jit(run)):
+        np.testing.assert_allclose(np.asarray(f(x)), np.sin(x), rtol=1e-6)
+    assert seen == [()] * 6

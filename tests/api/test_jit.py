@@ -290,3 +290,28 @@ def test_a_partial_has_the_name_of_its_function() -> None:
         return x
 
     assert fuser.jit(functools.partial(functools.partial(named))).__getstate__() == {"function_name": "named"}
+
+
+def test_make_jaxpr_hoists_the_scalars_that_a_function_closes_over() -> None:
+    """Their number is the same whether they have values or are traced: what closes over them is compared by it."""
+
+    def counts(lib, k):
+        functions = [
+            lambda x: x * k + 1,
+            lambda x: lib.lax.scan(lambda c, j: (c * k + 2, None), x, lib.numpy.arange(3))[0],
+            lambda x: lib.lax.while_loop(lambda c: c < k, lambda c: c + k, x),
+            lambda x: lib.lax.cond(x > 0, lambda x: x + k, lambda x: x * k, x),
+            lambda x: lib.grad(lambda x: lib.numpy.sin(x) * k)(x),
+        ]
+        return [len(lib.make_jaxpr(function)(1.0).consts) for function in functions]
+
+    found = []
+    fuser.jit(lambda k: (found.append(counts(fuser, k)), k)[1])(2)
+    assert counts(fuser, fuser.numpy.array(2)) == counts(jax, jax.numpy.array(2)) == found[0] == [1] * 5
+    assert counts(fuser, 2) == counts(fuser, np.float32(2)) == [0] * 5
+
+
+def test_make_jaxpr_knows_the_axes_that_it_is_given():
+    for lib in (fuser, jax):
+        graph = lib.make_jaxpr(lambda x, lib=lib: lib.lax.psum(x, "i"), axis_env=[("i", 4)])(1.0)
+        assert [eqn.primitive.name for eqn in graph.eqns] == ["psum"]

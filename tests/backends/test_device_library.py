@@ -16,7 +16,6 @@ from fuser.config import config  # noqa: E402
 from fuser.ir.graph import Eqn, Graph, Var  # noqa: E402
 from fuser.ir.primitive import REGISTRY, Primitive  # noqa: E402
 from fuser.ir.types import SMALL, ArrayType, is_inexact  # noqa: E402
-from fuser.ops.indexing import GatherScatterMode, ScatterDimensionNumbers  # noqa: E402
 from fuser.runtime.array import Array, to_numpy  # noqa: E402
 from fuser.trace.core import bind, infer  # noqa: E402
 
@@ -137,17 +136,14 @@ def test_small_dtypes_round_as_ml_dtypes_do(dtype: np.dtype) -> None:
         ), small
 
 
-@pytest.mark.parametrize("name", ["scatter", "scatter-add", "scatter-mul", "scatter-max"])
-def test_many_updates_of_few_elements_combine_in_their_order(name: str) -> None:
+@pytest.mark.parametrize("reduction", ["replace", "sum", "prod", "max"])
+def test_many_updates_of_few_rows_combine_in_their_order(reduction: str) -> None:
     rng = np.random.default_rng(1)
-    numbers = ScatterDimensionNumbers((), (0,), (0,))
-    indices = rng.integers(-1, 8, (5000, 1)).astype(np.int32)  # some out of bounds
-    updates = (1 + 0.01 * rng.standard_normal(5000)).astype(np.float64)
-    params = {"dimension_numbers": numbers, "indices_are_sorted": False, "unique_indices": False}
-    params |= {"mode": GatherScatterMode.FILL_OR_DROP, "update_jaxpr": None, "update_consts": ()}
-    arrays = (np.ones(7), indices, updates)
-    assert fault(REGISTRY[name], arrays, params) == ""
-    eqn = equation(REGISTRY[name], arrays, params)
+    targets = rng.integers(0, 9, 5000).astype(np.uint32)  # some beyond the last row
+    updates = 1 + 0.01 * rng.standard_normal((5000, 1))
+    arrays, params = (np.ones((7, 1)), targets, updates), {"reduction": reduction, "unique": False}
+    assert fault(REGISTRY["scatter_rows"], arrays, params) == ""
+    eqn = equation(REGISTRY["scatter_rows"], arrays, params)
     graph = Graph(eqn.invars, (), (), (eqn,), eqn.outvars, "one")
     first, second = (evaluation.evaluator(graph)(*tensors(arrays))[0] for _ in range(2))
     assert torch.equal(first, second)

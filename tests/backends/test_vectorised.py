@@ -298,3 +298,17 @@ def test_values_behind_a_gather_are_priced_by_how_often_they_are_read() -> None:
     x, rows = np.ones(1_000, np.float32), np.arange(500, dtype=np.int32)
     plan = fuser.jit(lambda x, rows: fnp.sin((fnp.sin(x)[:, None] * x[None, :])[rows])).lower(x, rows).plan
     assert len(plan.kernels) == 2, plan.explain()
+
+
+def test_tests_of_rows_stand_before_their_vector_loops() -> None:
+    """gcc writes a loop for each outcome of a test that a loop does not change, and takes none of them into vectors."""
+
+    def sampled(x: Any) -> Any:
+        rows, columns = fnp.meshgrid(fnp.arange(100.0), fnp.arange(80.0), indexing="ij")
+        return fuser.scipy.ndimage.map_coordinates(x, [rows * 0.9 - 3, columns * 0.9 + 5], order=1)
+
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    (source,) = fuser.jit(sampled).lower(x).sources
+    before, *_ = source.text.split("#pragma omp simd")
+    assert "__builtin_floorf" in before and "(int32_t)" in before
+    np.testing.assert_allclose(fuser.jit(sampled)(x), fuser.jit(sampled, backend="reference")(x), atol=1e-5)

@@ -22,8 +22,9 @@ import numpy as np
 
 from bench.workloads import WORKLOADS
 from fuser import config, jit
-from fuser.ir.primitive import REGISTRY, Fusion
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive
 from fuser.ir.types import is_inexact
+from fuser.ops.family import CALLS
 from fuser.runtime.array import to_numpy
 from fuser.trace.core import bind
 
@@ -34,7 +35,7 @@ Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
 def registry(shard: int, shards: int, only: str = "") -> Iterator[Case]:
-    """Every sample of every primitive (or of one) that has a lower rule, and of the products."""
+    """Every sample of every primitive (or of one) that has a lower rule, of the products, and of functions that are expanded."""
     number = 0
     for name, primitive in sorted(REGISTRY.items()):
         if only and name != only:
@@ -42,15 +43,21 @@ def registry(shard: int, shards: int, only: str = "") -> Iterator[Case]:
         if (
             primitive.samples is None
             or primitive.eval is None
-            or (primitive.lower is None and primitive.fusion is not Fusion.DOT)
+            or (primitive.lower is None and primitive.fusion is not Fusion.DOT and not called(primitive))
         ):
             continue
-        for arrays, params in primitive.samples():
+        samples = list(primitive.samples())
+        for arrays, params in samples[-2:] if called(primitive) else samples:  # all dtypes are computed in float64
             number += 1
             if number % shards == shard:
                 dtypes = ", ".join(str(np.asarray(a).dtype) for a in arrays)
                 function = lambda *a, primitive=primitive, params=params: bind(primitive, *a, **params)
                 yield f"{name} {number} ({dtypes}) {params}", function, arrays
+
+
+def called(primitive: Primitive) -> bool:
+    """Whether it is a library call on single elements that GPUs run as a program."""
+    return primitive in CALLS and primitive.expand is not None
 
 
 def check(case: Case) -> str:

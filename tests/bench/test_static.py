@@ -14,6 +14,7 @@ from bench import static
 from fuser import lax
 from fuser.backends.triton.target import MACHINES
 from fuser.ir.types import ArrayType, bfloat16
+from fuser.trace.core import type_of
 
 pytestmark = pytest.mark.xdist_group("triton")
 
@@ -103,3 +104,28 @@ def test_blocks_of_amd_have_all_of_their_shared_memory() -> None:
     half = ArrayType((1024, 1024), bfloat16)
     found = static.report(lambda a, b: fnp.maximum(a @ b, 0), half, half, machine=MACHINES["hip:gfx942"])
     assert all(launch.occupancy > 0 for launch in found.launches)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "matmul", "attention", "stencil"])
+def test_kernels_need_no_more_than_those_written_in_triton(name: str) -> None:
+    """Registers, spills and widths of the same algorithm, arithmetic and tile."""
+    from bench import by_hand
+    from bench.by_hand_triton import KERNELS
+    from fuser.backends.triton.machine_code import of_cuda
+
+    cases = {"matmul": by_hand.matmul(1024, 64, depth=32), "attention": by_hand.flash(8, 1024, 64, 64, 32)}
+    (hand, arrays) = next((cases.get(n, hand), arrays) for n, hand, _, arrays in by_hand.rows() if n == name)
+    (launch,) = static.report(hand, *map(type_of, arrays)).launches
+    own, written = launch.code, of_cuda(KERNELS[name].compiled(90), 1)
+    assert own.registers <= written.registers and own.spills <= written.spills
+    assert own.load_bits >= written.load_bits and own.store_bits >= written.store_bits
+
+
+def test_what_is_written_is_as_wide_as_its_own_rows_allow() -> None:
+    """Rows that are read lie 1026 elements apart, those that are written 1024; and the other way round."""
+    inner = lambda x: x[:, 1:-1] * 2
+    (launch,) = static.report(inner, f32(2048, 1026)).launches
+    assert (launch.code.load_bits, launch.code.store_bits) == (64, 128)
+    outer = lambda x: fnp.pad(x, ((0, 0), (0, 2))) * 2
+    (launch,) = static.report(outer, f32(2048, 1024)).launches
+    assert launch.code.store_bits == 64

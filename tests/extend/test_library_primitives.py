@@ -74,6 +74,14 @@ def test_known_values_stay_values_where_others_are_types_alone() -> None:
     assert out[1].is_known() and float(out[1].const) == 4 and len(graph.eqns) >= 1
 
 
+def test_known_results_of_a_checkpoint_stay_values() -> None:
+    """Flax's `nn.scan` of an `nn.remat` asks: what a layer broadcasts must not depend on the loop's values."""
+    step = fuser.checkpoint(lambda x, w: (fnp.sin(x * w), w + 1))
+    given = [PartialVal.unknown(ArrayType((2,), np.dtype("float32"))), PartialVal.known(fnp.float32(3))]
+    _, out, _ = trace_to_jaxpr_nounits(wrap_init(lambda x, w: list(step(x, w))), given)
+    assert not out[0].is_known() and out[1].is_known() and float(out[1].const) == 4
+
+
 def test_traced_values_pass_through_compile_time_evaluation() -> None:
     kinds: list[bool] = []
 

@@ -14,6 +14,12 @@ import pytest
 from fuser.interop import accelerate, trial
 
 
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No other process takes the processor away."""
+    monkeypatch.setattr(trial, "_preemptions", lambda: 0)
+
+
 def clock(program: float, numpy: float) -> Any:
     """`time` in which turns of the program and of NumPy last so long."""
     now = itertools.accumulate(itertools.chain([0.0], itertools.cycle([program, 0.0, numpy, 0.0])))

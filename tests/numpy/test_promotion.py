@@ -158,3 +158,8 @@ def test_limits():
             assert float(dtypes.finfo(dtype).max) == float(jnp.finfo(dtype).max)
         elif dtypes.issubdtype(dtype, np.integer):
             assert dtypes.iinfo(dtype).max == jnp.iinfo(dtype).max
+
+
+def test_bfloat16_of_the_dtypes_is_a_class_of_scalars():
+    """Equinox asks `isinstance(leaf, jax.dtypes.bfloat16)` of each leaf that it reads back."""
+    assert fuser.dtypes.bfloat16 is jax.dtypes.bfloat16 and isinstance(fuser.dtypes.bfloat16(1), fuser.dtypes.bfloat16)

@@ -36,13 +36,14 @@ def one_kernel() -> None:
 
 
 def main(backend: str) -> None:
-    """Run every case and two random ones."""
+    """Run every case and four random ones."""
     os.environ |= {"TRITON_INTERPRET": "1", "FUSER_TPU_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
     sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
     if backend == "one kernel":
         one_kernel()
         return
     import fuser
+    from tests.pallas import random_kernels
     from tests.pallas import test_pallas as cases
 
     def difference(compiled: Any, interpreted: Any, arrays: Any) -> str:
@@ -58,6 +59,8 @@ def main(backend: str) -> None:
     }
     for n, (call, arrays) in enumerate(cases.random_calls(3, 2)):
         found[f"random {n}"] = difference(functools.partial(call, False), functools.partial(call, True), arrays)
+    for n, (case, arrays) in enumerate(random_kernels.cases(9, 2), 2):
+        found[f"random {n}"] = random_kernels.difference(case, arrays, backend)
     print(json.dumps(found))
 
 

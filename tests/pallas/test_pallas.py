@@ -15,6 +15,7 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser import pallas as pl
+from tests.pallas import random_kernels
 
 F32 = np.dtype("float32")
 RNG = np.random.default_rng(0)
@@ -194,6 +195,12 @@ def masked(block: Any, shift: int, swapped: bool, interpret: bool, start: Any, x
 
 
 @pytest.mark.parametrize("backend", ["c", "reference"])
+def test_random_grids_are_the_interpreters(backend: str) -> None:
+    for case, arrays in random_kernels.cases(8, 6):
+        assert not (text := random_kernels.difference(case, arrays, backend)), f"{case}: {text}"
+
+
+@pytest.mark.parametrize("backend", ["c", "reference"])
 def test_random_kernels_are_the_interpreters(backend: str) -> None:
     for call, arrays in random_calls(7, 6):
         start, x, y = arrays
@@ -212,7 +219,7 @@ def test_kernels_on_other_backends_are_the_interpreters(backend: str) -> None:
     worker = pathlib.Path(__file__).with_name("backends_worker.py")
     result = subprocess.run([sys.executable, str(worker), backend], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
-    assert json.loads(result.stdout.splitlines()[-1]) == dict.fromkeys((*CASES, "random 0", "random 1"), "")
+    assert json.loads(result.stdout.splitlines()[-1]) == dict.fromkeys((*CASES, *(f"random {n}" for n in range(4))), "")
 
 
 def add_one(grid: Any = (2,), block: Any = (4,), index_map: Any = lambda i: (i,), **options: Any) -> Any:

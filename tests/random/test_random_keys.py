@@ -220,3 +220,34 @@ def test_jax_raises_the_same_kind_of_error(number: int) -> None:
     kind = TypeError if isinstance(theirs.value, TypeError) else ValueError
     with pytest.raises(kind):
         JAX_REFUSES[number](random)
+
+
+def test_keys_have_their_generator_and_their_words() -> None:
+    for impl, words in (("threefry2x32", 2), ("rbg", 4)):
+        keys = random.split(random.key(3, impl=impl), 2)
+        assert keys._impl.name == impl and keys._impl.key_shape == (words,)
+        assert keys._base_array.shape == (2, words) and keys._base_array.dtype == np.uint32
+        assert keys._base_array.unsafe_buffer_pointer() == keys.unsafe_buffer_pointer()
+        same = keys._impl.split(random.key_data(keys[0]), (3,))
+        np.testing.assert_array_equal(np.asarray(same), np.asarray(random.key_data(random.split(keys[0], 3))))
+        same = keys._impl.random_bits(random.key_data(keys[0]), 32, (5,))
+        np.testing.assert_array_equal(np.asarray(same), np.asarray(random.bits(keys[0], (5,))))
+        keys.delete()
+        assert keys._base_array.is_deleted()
+    with pytest.raises(AttributeError, match="_impl is an attribute of arrays of keys"):
+        getattr(fnp.ones(2), "_impl")  # noqa: B009
+
+
+@pytest.mark.parametrize("index", [np.array([0, 2]), np.array([2, 0]), np.array([1]), 1, slice(0, 3, 2)])
+def test_keys_are_set_under_jit(index: Any) -> None:
+    keys, key = random.split(random.key(1), 3), random.key(7)
+    expected = np.array(random.key_data(keys))
+    expected[index] = np.asarray(random.key_data(key))
+    update = lambda keys, key: keys.at[index].set(key)
+    for f in (update, fuser.jit(update)):
+        np.testing.assert_array_equal(np.asarray(random.key_data(f(keys, key))), expected)
+
+
+def test_the_type_of_a_key_is_that_of_a_function_of_it() -> None:
+    described = fuser.ShapeDtypeStruct.like(random.key(0))
+    assert fuser.eval_shape(lambda x: x, described) == described

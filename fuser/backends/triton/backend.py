@@ -9,11 +9,12 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter, tuning
+from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, tuning
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
+from fuser.backends.triton.horizontal import dtypes, horizontal, parts_of, scalars
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.matmul import refusal, slower_alone
@@ -23,17 +24,25 @@ from fuser.backends.triton.target import TARGET
 from fuser.errors import UnsupportedError
 from fuser.ir.cost import lowered, nodes
 from fuser.ir.graph import Eqn
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.complex_parts import split_complex, without_rule
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
-from fuser.kernel.schedule import NOTHING_ASKED
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
+from fuser.ops.order import order_p
+from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.executable import Executable
+
+# What is a source of launches of its own, and who writes it.
+CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort, scatter_rows_p: scatter_kernels}
+HORIZONTAL_PARTS = 16  # kernels of one launch, each a branch in its text
+HORIZONTAL_PARAMS = 192  # arrays of one launch, whose addresses and sizes are parameters, of which there are 4 KB
+HORIZONTAL_BYTES = 1 << 28  # that take a hundred times as long as a launch; a kernel of more is launched alone
 
 
 class Triton:
@@ -51,7 +60,11 @@ class Triton:
         column_sums=LONGEST_SUMMED_ROW,
         driven="kernels are launched from there",
         target=TARGET,
-        calls=frozenset((block_kernel_p,)),
+        calls=frozenset(CALLS),
+        horizontal_parts=HORIZONTAL_PARTS,
+        horizontal_bytes=HORIZONTAL_BYTES,
+        horizontal_params=HORIZONTAL_PARAMS,
+        horizontal_kinds=(Kind.ELEMENTWISE,),
     )
 
     @property
@@ -60,8 +73,8 @@ class Triton:
         return memory()
 
     def supports(self, eqn: Eqn) -> str | None:
-        if eqn.primitive is block_kernel_p:
-            return by_hand.refusal(eqn)
+        if eqn.primitive in CALLS:
+            return CALLS[eqn.primitive].refusal(eqn)
         if eqn.primitive.fusion is Fusion.DOT:
             return attention.refusal(eqn) if eqn.primitive is attention_p else refusal(eqn)
         if (reason := unsupported(eqn, "runs in a library")) is not None:
@@ -76,7 +89,9 @@ class Triton:
 
     def emit(self, group: FusionGroup) -> KernelSource | Refusal:
         if group.kind is Kind.LIBRARY:
-            return by_hand.emit(group)
+            return CALLS[group.graph.eqns[-1].primitive].emit(group)
+        if group.kind is Kind.HORIZONTAL:
+            return _horizontal(group)
         if group.kind is Kind.CONTRACTION:
             if (reason := _for_a_library(group)) is not None:
                 return Refusal(reason)
@@ -121,6 +136,16 @@ def _for_a_library(group: FusionGroup) -> str | None:
     """Why a product that nothing has joined runs in a library, which reads its operands where they lie; None where it is generated."""
     eqn = group.graph.eqns[-1]
     return slower_alone(eqn) if eqn.primitive is not attention_p and products.product(group) is not None else None
+
+
+def _horizontal(group: FusionGroup) -> KernelSource:
+    """The kernel of several that share a launch."""
+    parts = parts_of(group)
+    text, made = horizontal(group, parts)
+    launch = {"launches": (made,), "scratch": (), "dtypes": dtypes(parts), "scalars": scalars(parts, _scalars)}
+    names = tuple(f"p{n}" for n in range(len(launch["dtypes"])))  # type: ignore[arg-type]
+    schedules = {group.name: Schedule(warps=made.warps, stages=made.stages, grid=(made.grid,))}
+    return KernelSource(group.name, text, "triton", names, launch, schedules=schedules)
 
 
 def _scalars(kernel: Kernel) -> tuple[int, ...]:

@@ -93,31 +93,34 @@ class Emitter(BlockEmitter):
         self.wide = any(math.prod(param.shape) >= LARGE for param in kernel.params)
         self.ptx = False  # whether the text has forms in PTX of its own, which NVIDIA's GPUs take (`launch.constants`)
         self.scratch: dict[str, int] = {}  # names of scratch parameters: their numbers
+        self.program_param: str | None = (
+            None  # the parameter that is the program's number, where another function calls this one
+        )
         self.maps: dict[str, TensorMap] = {}  # by the names of their parameters
 
     # The parts of a text.
 
     def finish(self, constants: dict[str, Any], grid: int, warps: int, hints: bool, stages: int = 2) -> Function:
         """The function around the lines written so far."""
-        note = []
+        note: list[str] = []
         if hints:
-            slots = self._alignable()
-            widest = 16 // min(
-                16, *(p.dtype.itemsize for p in self.kernel.params)
-            )  # elements of 16 bytes of the smallest
-            together = math.gcd(widest, *(self.sizes.values[s] for s in slots)) if slots else 1
-            constants = {**constants, "ALIGNED": together}
-            if slots:
-                note = [
-                    "    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once"
-                ]
+            for name, slots, together in self._alignments():
+                constants = {**constants, name: together}
+                why = "  # says that sizes are multiples of it, so that accesses take as many elements at once"
+                note += [f"    if {name} > 1:{'' if note else why}"]
                 # tl.multiple_of does not hold for arguments
-                note += [f"        s{s} = s{s} // ALIGNED * ALIGNED" for s in slots]
+                note += [f"        s{s} = s{s} // {name} * {name}" for s in slots]
         if self.ptx:
             constants = {**constants, "PTX": False}
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
         buffers = [*(p.name for p in self.kernel.params), *self.scratch]
-        params = [*self.maps, *buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
+        params = [
+            *([self.program_param] if self.program_param else []),
+            *self.maps,
+            *buffers,
+            *sizes,
+            *(f"{name}: tl.constexpr" for name in constants),
+        ]
         quoted = ", ".join(f'"{s}"' for s in sizes)
         decorator = f"@triton.jit(do_not_specialize=[{quoted}])" if sizes else "@triton.jit"
         head = [decorator, f"def {self.function_name}({', '.join(params)}):"]
@@ -135,21 +138,28 @@ class Emitter(BlockEmitter):
         )
         return Function(text, launch)
 
-    def _alignable(self) -> list[int]:
-        """The size arguments that decide how rows lie in memory: strides, and extents of axes along memory."""
+    def _alignments(self) -> list[tuple[str, list[int], int]]:
+        """The size arguments that decide how rows lie in memory, and what they are multiples of, under the name of a constant: extents
+        of axes along memory, strides of what is read, and of what is written."""
+        widest = 16 // min(16, *(p.dtype.itemsize for p in self.kernel.params))  # elements of 16 bytes of the smallest
         dense = {axis for axis in self.extents if any(abs(i.coefficient(axis)) == 1 for i in self._indices())}
-        return [
-            slot
-            for key, slot in self.sizes.slots.items()
-            if key[0] == "factor" or (key[0] == "extent" and key[1] in dense)
-        ]
+        read = {n.attr.param for n in self.kernel.nodes if n.op == "load"}
+        found: dict[str, list[int]] = {"ALIGNED": [], "ALIGNED_READS": [], "ALIGNED_WRITES": []}
+        for key, slot in self.sizes.slots.items():
+            if key[0] == "factor":
+                found["ALIGNED_READS" if key[1] in read else "ALIGNED_WRITES"].append(slot)
+            elif key[0] == "extent" and key[1] in dense:
+                found["ALIGNED"].append(slot)
+        multiple = lambda slots: math.gcd(widest, *(self.sizes.values[s] for s in slots))
+        return [(name, slots, multiple(slots)) for name, slots in found.items() if slots]
 
     def _indices(self) -> list[Affine]:
         loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]
         return loads + [s.offset for s in self.kernel.stores]
 
     def program(self) -> str:
-        return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+        number = self.program_param or "tl.program_id(0)"
+        return f"{number}.to(tl.int64)" if self.wide else number
 
     def split(self, name: str, axes: Sequence[Axis], dims: Dims, last: str = "") -> None:
         """Name the axes that together run along `name`, the last of them fastest."""

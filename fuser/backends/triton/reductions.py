@@ -290,7 +290,8 @@ class Rows(Emitter):
 class LongRows(Rows):
     """Rows longer than a block: each sweep walks along them, piece by piece, and keeps running results for each lane.
 
-    A sum in `online` is relative to its lane's largest element so far, until the row's is known; one of `squares` to its lane's first.
+    A sum in `online` is relative to its lane's largest element so far, until the row's is known; one of `squares` to an early one of its
+    lane's. Where rows lie along memory, the neighbours that a thread reads at once share a lane, and are reduced before they join it.
     """
 
     def __init__(
@@ -305,6 +306,8 @@ class LongRows(Rows):
         super().__init__(kernel, loops, name, tile)
         self.online = online or {}
         self.squares = squares or {}
+        self.grouped = tile.hints and loops.vector in loops.reduced
+        self.shape = "(ROWS, COLUMNS // ALIGNED)" if self.grouped else "(ROWS, COLUMNS)"  # of lanes
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
@@ -331,7 +334,10 @@ class LongRows(Rows):
                 begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" + (
                     f" + {first}" if first != "0" else ""
                 )
-            self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
+            cut = (
+                self.loops.count(self.loops.reduced) % self.tile.columns != 0
+            )  # the last piece of all, and no other one
+            self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]", masked=cut)
             later = {node for reduction in sweep.reductions for node in self._elements(reduction)}
             for node in self.body(sweep):
                 if node not in later:
@@ -355,17 +361,30 @@ class LongRows(Rows):
 
     def _start(self, reduction: Scalar) -> None:
         spec, name = reduction.attr, self.name(reduction)
-        suffix = "value" if spec.reduction in POSITIONS else "run"
-        self.line(f"{name}_{suffix} = tl.full((ROWS, COLUMNS), {identity(spec)}, {working(spec)})")
-        if spec.compensated:
-            self.line(f"{name}_lost = tl.zeros((ROWS, COLUMNS), {working(spec)})")
-        if reduction in self.online:
-            self.line(f"{name}_shift = tl.zeros((ROWS, COLUMNS), {working(spec)})")
-        if reduction in self.squares:
-            for part in ("pivot", "near", "count"):
-                self.line(f"{name}_{part} = tl.zeros((ROWS, COLUMNS), {working(spec)})")
         if spec.reduction in POSITIONS:
+            self.line(f"{name}_value = tl.full((ROWS, COLUMNS), {identity(spec)}, {working(spec)})")
             self.line(f"{name}_at = tl.full((ROWS, COLUMNS), -1, {'tl.int64' if self.wide else 'tl.int32'})")
+            return
+        self.line(f"{name}_run = tl.full({self.shape}, {identity(spec)}, {working(spec)})")
+        zeros = ["lost"] if spec.compensated else []
+        zeros += ["shift"] if reduction in self.online else []
+        zeros += ["pivot", "near", "count"] if reduction in self.squares else []
+        for part in zeros:
+            self.line(f"{name}_{part} = tl.zeros({self.shape}, {working(spec)})")
+
+    def joined(self, value: str, reduction: str) -> str:
+        """The elements of a piece as one a lane."""
+        if not self.grouped:
+            return value
+        groups = "(ROWS, COLUMNS // ALIGNED, ALIGNED)"
+        return f"tl.reduce(tl.reshape({value}, {groups}), 2, {WORDS.get(reduction, f'combine_{reduction}')})"
+
+    def spread(self, lanes: str) -> str:
+        """What lanes have, for each element of a piece."""
+        if not self.grouped:
+            return lanes
+        groups = "(ROWS, COLUMNS // ALIGNED, ALIGNED)"
+        return f"tl.reshape(tl.broadcast_to(tl.expand_dims({lanes}, 2), {groups}), (ROWS, COLUMNS))"
 
     def _step(self, reduction: Scalar) -> None:
         """Take one piece into the running results."""
@@ -382,24 +401,34 @@ class LongRows(Rows):
             at = self.within("column", "-1")
             self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({name}_value, {name}_at, {name}_next, {at})")
         elif spec.compensated:
-            self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {value})")
+            self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {self.joined(value, 'sum')})")
         else:
             combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
-            self.line(f"{name}_run = {combine}({name}_run, {value})")
+            self.line(f"{name}_run = {combine}({name}_run, {self.joined(value, spec.reduction)})")
 
     def _elements(self, reduction: Scalar) -> tuple[Scalar, ...]:
         relative = self.online.get(reduction) or self.squares.get(reduction)
         return relative.elements if relative is not None else ()
 
     def _step_squares(self, reduction: Scalar) -> None:
-        """Take one piece into sums of distances to the lanes' first elements, and of their squares."""
+        """Take one piece into sums of distances to the lanes' pivots, which are early elements, and of their squares."""
         spec, name = reduction.attr, self.name(reduction)
         self.line(f"{name}_next = {self.element(self.squares[reduction].number, spec)}")
-        self.line(f"{name}_pivot = tl.where({name}_count == 0, {name}_next, {name}_pivot)")
-        self.line(f"{name}_next = tl.where(column_inside, {name}_next - {name}_pivot, 0.0)")
-        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {name}_next * {name}_next)")
-        self.line(f"{name}_near = {name}_near + {name}_next")
-        self.line(f"{name}_count = {name}_count + column_inside.to({working(spec)})")
+        pivot = self.joined(f"{name}_next", "max")
+        self.line(f"{name}_pivot = tl.where({name}_count == 0, {pivot}, {name}_pivot)")
+        away = self.within(f"{name}_next - {self.spread(f'{name}_pivot')}", "0.0")
+        self.line(f"{name}_next = {away}")
+        squares = self.joined(f"{name}_next * {name}_next", "sum")
+        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {squares})")
+        self.line(f"{name}_near = {name}_near + {self.joined(f'{name}_next', 'sum')}")
+        self.line(f"{name}_count = {name}_count + {self._inside(working(spec))}")
+
+    def _inside(self, kind: str) -> str:
+        """How many elements of a piece lie within the row, for each lane."""
+        if COLUMN not in self.masks:
+            return "ALIGNED" if self.grouped else "1"
+        inside = f"{self.masks[COLUMN]}.to({kind})"
+        return self.joined(f"tl.broadcast_to({inside}, (ROWS, COLUMNS))", "sum") if self.grouped else inside
 
     def around(self, reduction: Scalar, centre: str) -> str:
         """The row's sum of squares of distances to a centre, from its lanes."""
@@ -424,13 +453,15 @@ class LongRows(Rows):
         shift = self.shift(online, largest, lanes, f"{name}_at")
         self.line(f'{name}_next = tl.where({largest} == float("-inf"), 0.0, ({shift}).to({kind}))')
         with self.scope():
-            self.env[online.shift], self.varies[online.shift] = f"{name}_next", lanes
+            if self.grouped:
+                self.line(f"{name}_wide = {self.spread(f'{name}_next')}")
+            self.env[online.shift], self.varies[online.shift] = f"{name}_{'wide' if self.grouped else 'next'}", lanes
             self.define_all(online.elements)
             value = self.element(reduction.args[0], reduction.attr)
         for part in ("run", "lost"):
             self.line(f"{name}_{part} = {rescaled(f'{name}_{part}', f'{name}_shift', f'{name}_next')}")
         self.line(f"{name}_shift = {name}_next")
-        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {value})")
+        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {self.joined(value, 'sum')})")
 
     def shift(self, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
         """The shift of an online sum where the maximum is that text, which varies along `dims`."""

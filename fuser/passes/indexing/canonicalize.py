@@ -203,8 +203,11 @@ def _between(start: Any, high: int) -> Any:
     return E.and_p.bind(E.ge_p.bind(start, _integer(start, 0)), E.le_p.bind(start, _integer(start, last)))
 
 
-def _spliced(graph: Graph, eqn: Eqn, rewriter: Rewriter) -> Operand:
-    """The one result of a small graph on the operands of `eqn`, taken into the program."""
+def _spliced(graph: Graph, eqn: Eqn, rewriter: Rewriter) -> Operand | None:
+    """The one result of a small graph on the operands of `eqn`, taken into the program; None if it closes over an array,
+    as a padding value of random keys is."""
+    if graph.constvars:
+        return None
     (out,) = rewriter.splice(graph, eqn.invars, rewriter.source)
     return out
 
@@ -323,6 +326,7 @@ def _filled_outside(value: Operand, eqn: Eqn, rewriter: Rewriter) -> Operand:
 
     whole = replace(eqn, invars=(indices,))
     mask = _spliced(stage(outside, [indices.aval], "outside"), whole, rewriter)
+    assert mask is not None  # integers alone
     return rewriter.add(E.select_n_p, mask, Literal(fill[()], aval), value)
 
 

@@ -64,10 +64,13 @@ def _small(eqn: Eqn) -> bool:
 
 
 def _independent(eqn: Eqn) -> bool:
-    """Whether batching repeats no work and speaks to no other device: lanes of a choice or of a while would wait."""
+    """Whether batching repeats no work, speaks to no other device and calls no function of the user's, which expects one
+    iteration's values: lanes of a choice or of a while would wait."""
     if eqn.primitive.control is Control.SCAN:
         return all(_independent(inner) for graph in graphs_in(eqn.params) for inner in graph.eqns)
-    return eqn.primitive.fusion is not Fusion.CONTROL and eqn.primitive.collect is None
+    if eqn.primitive.fusion is Fusion.CONTROL or eqn.primitive.collect is not None:
+        return False
+    return not any(callable(p) or callable(getattr(p, "function", None)) for p in eqn.params.values())
 
 
 def _stored(eqn: Eqn) -> bool:
@@ -188,7 +191,7 @@ def _written_out(eqn: Eqn, rewriter: Rewriter, constants: Constants) -> list[Ope
     program = _Program(found, writes)
     try:
         graph = stage(program.run, [v.aval for v in eqn.invars], "iterations")
-    except FuserError:  # a primitive without a batch rule
+    except (FuserError, NotImplementedError):  # a primitive without a batch rule, or without one for these params
         return None
     return None if graph.constvars else rewriter.splice(graph, eqn.invars)
 

@@ -18,6 +18,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.factorisations import geqrf_p, lu_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
+from fuser.runtime.blas_threads import setter
 
 if TYPE_CHECKING:
     from fuser.backends.c.library.library_calls import Calls
@@ -29,10 +30,6 @@ _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _C_TYPES = {"float32": "float", "float64": "double", "complex64": "float _Complex", "complex128": "double _Complex"}
 
 
-# How libraries name the function that says how many threads they may have, and returns how many they had.
-THREADS = ("scipy_openblas_set_num_threads_local", "openblas_set_num_threads_local", "MKL_Set_Num_Threads_Local")
-
-
 @functools.cache
 def address(module: str, name: str) -> int:
     """The address of a function of BLAS or LAPACK; `module` is cython_blas or cython_lapack. Of the function that sets the
@@ -40,9 +37,8 @@ def address(module: str, name: str) -> int:
     from importlib import import_module
 
     if name == "threads":
-        library = ctypes.CDLL(import_module(f"scipy.linalg.{module}").__file__)
-        known = (getattr(library, each, None) for each in THREADS)
-        return next((int(ctypes.cast(f, ctypes.c_void_p).value or 0) for f in known if f is not None), 0)
+        limit = setter(f"scipy.linalg.{module}")
+        return 0 if limit is None else int(ctypes.cast(limit, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
     capsule = import_module(f"scipy.linalg.{module}").__pyx_capi__[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]

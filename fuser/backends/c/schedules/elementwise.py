@@ -22,6 +22,7 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.index_set_splitting import Cut
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
+from fuser.kernel.operands import operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 OUTER = 16  # outer iterations from which they are shared out, rather than those along the vector
@@ -186,6 +187,11 @@ class Elementwise(Emitter):
             share = False
         for span in outer:
             self._over(span, one=not around)
+        still = _still(piece, self)
+        if still:
+            self.open()
+            self.define_all(still)
+            piece = _without(piece, frozenset(still))
         if piece.strip_mining:
             ends = strip_mining.open_strips(self, along[self.vector], piece.strip_mining, share)
             along[self.vector], share = Span(self.vector, 1, piece.strip_mining.length, *ends), False
@@ -203,6 +209,10 @@ class Elementwise(Emitter):
         self.sources, self.targets, self.wide = {}, {}, {}
         if piece.strip_mining:
             strip_mining.close_strips(self)
+        if still:
+            self.close()
+            for node in still:
+                self.env.pop(node, None)
         for _ in outer:
             self.close()
 
@@ -310,6 +320,35 @@ def _leaves(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> list[tup
         inside = replace(loops, extents={**loops.extents, cut.axis: last + 1 - first})
         found += _leaves(kernel, inside, part, asked)
     return found
+
+
+def _still(piece: Piece, writer: Elementwise) -> list[Scalar]:
+    """What is chosen or tested along rows alone, with what it needs: compilers write a loop for each outcome of such a test, and then
+    take none of them into vectors."""
+    if piece.tiling is not None or piece.coalescing is not None:
+        return []
+    still = [n for n in piece.nodes if n.op != "const" and n not in writer.env and not writer.follows(n, writer.vector)]
+    among = set(still)
+    wanted: set[Scalar] = set()
+    stack = [node for node in still if _tests(node)]
+    while stack:
+        node = stack.pop()
+        if node in among and node not in wanted:
+            wanted.add(node)
+            stack += operands(node)
+    return [node for node in still if node in wanted]
+
+
+def _tests(node: Scalar) -> bool:
+    """Whether what a node computes depends on a test."""
+    to_integer = node.op == "cast" and node.dtype.kind in "iu" and node.args[0].dtype.kind == "f"
+    return node.op in ("select", "max", "min") or to_integer
+
+
+def _without(piece: Piece, still: frozenset[Scalar]) -> Piece:
+    """The piece without nodes that are computed before it."""
+    rest = lambda nodes: tuple(node for node in nodes if node not in still)
+    return replace(piece, nodes=rest(piece.nodes), fission=tuple(map(rest, piece.fission)))
 
 
 def _later(span: Span, second: Variable) -> Part:

@@ -55,10 +55,10 @@ class LoopKernel(Emitter):
         self.time = self.loop_inside.time
         if self._subgroup():
             self.width = loops.extents[self.vector]  # type: ignore[index]
-        self.lanes = self._lanes()
+        self.in_whole = self._masked()
         self.phases = self._phases()
         self.made(blocking=self.width, fission=len(self.phases[1]) if len(self.phases[1]) > 1 else None)
-        self.made(strip_mining=self.strip, masking=self.lanes or None)
+        self.made(strip_mining=self.strip, masking=self.in_whole or None)
         if self.time is not None:
             self.axis_names[self.time] = "t"
             self.axes[self.time] = Variable("t", "int64_t")
@@ -77,7 +77,7 @@ class LoopKernel(Emitter):
         found = strip_mining.strips(inside.body, inside.stores, self.loops, SHORTEST_STRIP)
         return None if found is None or found.offset or found.length > LANES else found.length
 
-    def _lanes(self) -> int:
+    def _masked(self) -> int:
         """Numbers of a vector, where a block of few lanes, or a strip, runs in whole vectors under a mask; else 0."""
         if self.vector is None:
             return 0
@@ -224,12 +224,12 @@ class LoopKernel(Emitter):
     def _count_lanes(self, name: str) -> Variable:
         """Open the loop over the lanes of a block or strip, whose last vector may run under a mask."""
         length = self.strip or self.width
-        return self.count_masked(name, str(length), self.lanes) if self.lanes else self.count(name, "0", length)
+        return self.count_masked(name, str(length), self.in_whole) if self.in_whole else self.count(name, "0", length)
 
     def _room(self) -> int:
         """Elements of an array for the lanes of a block or strip and for what a mask hides, which no other array has."""
         length = self.strip or self.width
-        return length + (-length % self.lanes if self.lanes else 0)
+        return length + (-length % self.in_whole if self.in_whole else 0)
 
     def expression(self, node: Scalar) -> Code:
         if node.op == "lane":

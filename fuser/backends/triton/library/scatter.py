@@ -15,8 +15,8 @@ from fuser.backends.triton.library import scalars
 from fuser.backends.triton.library.movement import bits
 from fuser.backends.triton.library.ordering import total
 from fuser.ir.graph import Eqn
-from fuser.ops.indexing import GatherScatterMode, as_gather, fill_of, gather_p, layout_of
-from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
+from fuser.ops.indexing import GatherScatterMode, fill_of, gather_p, layout_of
+from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.runtime.array import Array, torch_dtype
 
 
@@ -47,19 +47,6 @@ def _positions(
             flat = flat + line(sizes[d], window, len(shape))
     flat = flat if inside is None else torch.where(inside, flat, operand.numel())
     return flat.expand(shape)
-
-
-def _targets(eqn: Eqn, operand: Any, indices: Any, updates: Any) -> Any:
-    """For each update the flat position of its element; the operand's size where its window is out of bounds."""
-    import torch
-
-    numbers = eqn.params["dimension_numbers"]
-    clip = GatherScatterMode.from_any(eqn.params.get("mode")) is GatherScatterMode.CLIP
-    indices = _starts(indices)
-    if wraps := eqn.params.get("wraps"):
-        indices = torch.where(indices < 0, indices + torch.tensor(wraps, device=indices.device), indices)
-    sizes = window_sizes(eqn.invars[0].aval, updates, numbers)
-    return _positions(operand, indices, as_gather(numbers), sizes, tuple(updates.shape), clip).reshape(-1)
 
 
 def _starts(indices: Any) -> Any:
@@ -139,24 +126,24 @@ def _extreme(name: str) -> Callable[..., Any]:
     return scattered
 
 
-def _scatter(combine: Callable[..., Any], ordered: bool = False) -> Callable[..., Any]:
-    """The rule that combines by `combine(out, targets, updates)`: halves in float32, integers as signed ones, with `ordered` in
-    their order."""
+def _rows(eqn: Eqn, operand: Any, targets: Any, updates: Any) -> Any:
+    """Rows combined element by element: halves in float32, integers as signed ones, extremes in their total order."""
+    import torch
 
-    def rule(eqn: Eqn, operand: Any, indices: Any, updates: Any) -> Any:
-        import torch
-
-        if updates.numel() == 0 or operand.numel() == 0:
-            return operand.clone()
-        kind = _computed(torch, operand.dtype, combine, ordered)
-        targets, first = _targets(eqn, operand, indices, updates), kind(operand).reshape(-1)
-        out = torch.cat([first, first[:1]])  # and one for updates out of bounds
-        out = combine(out, targets, kind(updates).reshape(-1))[:-1].reshape(operand.shape)
-        if kind is total:  # which is its own inverse
-            out = total(out.view(operand.dtype))
-        return out.view(operand.dtype) if out.dtype.itemsize == operand.dtype.itemsize else out.to(operand.dtype)
-
-    return rule
+    if updates.numel() == 0 or operand.numel() == 0:
+        return operand.clone()
+    combine, ordered = COMBINED[eqn.params["reduction"]]
+    kind = _computed(torch, operand.dtype, combine, ordered)
+    rows, width = operand.shape
+    first = targets.view(torch.int32).long() & 0xFFFFFFFF
+    flat = (first[:, None] * width + torch.arange(width, device=operand.device)).reshape(-1)
+    flat = flat.clamp(max=rows * width)  # beyond the last row
+    out = kind(operand).reshape(-1)
+    out = torch.cat([out, out[:1]])
+    out = combine(out, flat, kind(updates).reshape(-1))[:-1].reshape(operand.shape)
+    if kind is total:  # which is its own inverse
+        out = total(out.view(operand.dtype))
+    return out.view(operand.dtype) if out.dtype.itemsize == operand.dtype.itemsize else out.to(operand.dtype)
 
 
 def _computed(torch: Any, dtype: Any, combine: Callable[..., Any], ordered: bool) -> Callable[..., Any]:
@@ -170,11 +157,12 @@ def _computed(torch: Any, dtype: Any, combine: Callable[..., Any], ordered: bool
     return total if ordered else bits
 
 
-RULES: dict[Any, Any] = {
-    gather_p: _gather,
-    scatter_p: _scatter(_replaced),
-    scatter_add_p: _scatter(_added),
-    scatter_mul_p: _scatter(_segmented(lambda x, y: x * y)),
-    scatter_min_p: _scatter(_extreme("min"), ordered=True),
-    scatter_max_p: _scatter(_extreme("max"), ordered=True),
+# How rows are combined, and whether as integers in the order of the values.
+COMBINED: dict[str, tuple[Callable[..., Any], bool]] = {
+    "replace": (_replaced, False),
+    "sum": (_added, False),
+    "prod": (_segmented(lambda x, y: x * y), False),
+    "min": (_extreme("min"), True),
+    "max": (_extreme("max"), True),
 }
+RULES: dict[Any, Any] = {gather_p: _gather, scatter_rows_p: _rows}

@@ -1,0 +1,239 @@
+"""Rows combined at targets that repeat, without atomics: targets are ordered, and each run of equal ones is reduced by a segmented scan.
+
+A block of updates scans its part of the runs, and finishes those that begin and end in it. What a run has beyond a block is carried
+from block to block by a scan of the blocks' last totals, and a last launch finishes the runs that end in a block where they did not
+begin. The order in which numbers are combined is fixed, so results are the same in each run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fuser.backends.base import KernelSource
+from fuser.backends.triton import radix_sort, spell
+from fuser.backends.triton.emitter import Launch
+from fuser.ir.graph import Eqn, Var
+from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex, is_inexact, short_dtype
+from fuser.partition.group import FusionGroup, Refusal
+
+TILE = 2048  # elements of a block of updates
+WIDEST = 64  # columns of one
+COPIED = 1024  # elements that one program copies
+
+COMBINE = {
+    "sum": "a + b",
+    "prod": "a * b",
+    "max": "tl.maximum(a, b{})",
+    "min": "tl.minimum(a, b{})",
+}
+_NAN = ", propagate_nan=tl.PropagateNan.ALL"
+
+COPY_TEXT = """
+@triton.jit(do_not_specialize=["count"])
+def copy_elements(source, target, count, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + place, tl.load(source + place, mask=place < count), mask=place < count)
+"""
+
+UNIQUE_TEXT = '''
+@triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
+def combine_each(targets, updates, out, length, width, rows, tiles, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
+    """Updates of which no two have one target."""
+    row = tl.program_id(0) // tiles * BLOCK + tl.arange(0, BLOCK)
+    column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    target = tl.load(targets + row, mask=row < length, other=rows).to(tl.int64)
+    inside = ((row < length) & (target < rows))[:, None] & (column < width)
+    b = tl.load(updates + row.to(tl.int64)[:, None] * width + column, mask=inside, other=0).to(ACCUMULATOR)
+    place = out + target[:, None] * width + column
+OLD    tl.store(place, combined.to(STORED), mask=inside)
+'''
+
+LAST_TEXT = '''
+@triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
+def write_last(targets, positions, updates, out, length, width, rows, tiles, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
+    """The last update of each run stays."""
+    row = tl.program_id(0) // tiles * BLOCK + tl.arange(0, BLOCK)
+    column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    target = tl.load(targets + row, mask=row < length, other=rows).to(tl.int64)
+    following = tl.load(targets + row + 1, mask=row + 1 < length, other=0xFFFFFFFF).to(tl.int64)
+    ends = ((row < length) & (target < rows) & (target != following))[:, None] & (column < width)
+    position = tl.load(positions + row, mask=row < length, other=0).to(tl.int64)
+    update = tl.load(updates + position[:, None] * width + column, mask=ends, other=0)
+    tl.store(out + target[:, None] * width + column, update, mask=ends)
+'''
+
+RUNS_TEXT = '''
+@triton.jit
+def combine(a, b):
+    return COMBINED
+
+
+@triton.jit
+def join(begun_a, a, begun_b, b):
+    """What two neighbouring parts of the updates have together: the total since the last beginning of a run."""
+    return begun_a | begun_b, tl.where(begun_b != 0, b, combine(a, b))
+
+
+@triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
+def combine_blocks(targets, positions, updates, out, heads, tails, length, width, rows, tiles, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
+    """The runs that begin and end in a block; the block's part of one that ends in it, and of its last one."""
+    block = tl.program_id(0) // tiles
+    row = block * BLOCK + tl.arange(0, BLOCK)
+    column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    live = (row < length)[:, None] & (column < width)
+    target = tl.load(targets + row, mask=row < length, other=rows).to(tl.int64)
+    before = tl.load(targets + row - 1, mask=(row > 0) & (row <= length), other=0xFFFFFFFF).to(tl.int64)
+    following = tl.load(targets + row + 1, mask=row + 1 < length, other=0xFFFFFFFF).to(tl.int64)
+    position = tl.load(positions + row, mask=row < length, other=0).to(tl.int64)
+    update = tl.load(updates + position[:, None] * width + column, mask=live, other=0).to(ACCUMULATOR)
+    begins = tl.broadcast_to((target != before).to(tl.int32)[:, None], (BLOCK, COLUMNS))
+    begun, b = tl.associative_scan((begins, update), 0, join)
+    ends = live & (target != following)[:, None]
+    inside = ends & (begun != 0) & (target < rows)[:, None]
+    place = out + target[:, None] * width + column
+OLD    tl.store(place, combined.to(STORED), mask=inside)
+    tl.store(heads + block.to(tl.int64) * width + column + row[:, None] * 0, b, mask=ends & (begun == 0))
+    last = (row == tl.minimum(block * BLOCK + BLOCK, length) - 1)[:, None]
+    tl.store(tails + block.to(tl.int64) * width + column + row[:, None] * 0, b, mask=live & last)
+
+
+@triton.jit(do_not_specialize=["blocks", "length", "width"])
+def carry_blocks(targets, tails, carries, blocks, length, width, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The totals of the runs at the ends of blocks, with what they have in blocks before."""
+    column = (tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    carry = tl.zeros((1, COLUMNS), ACCUMULATOR)
+    for start in range(0, blocks, BLOCKS):
+        block = start + tl.arange(0, BLOCKS)
+        inside = block < blocks
+        final = tl.minimum(block * BLOCK + BLOCK, length) - 1
+        before = tl.load(targets + block * BLOCK - 1, mask=inside & (block > 0), other=0xFFFFFFFF).to(tl.int64)
+        target = tl.load(targets + final, mask=inside, other=0xFFFFFFFE).to(tl.int64)
+        begins = tl.broadcast_to((before != target).to(tl.int32)[:, None], (BLOCKS, COLUMNS))
+        live = inside[:, None] & (column < width)
+        place = block.to(tl.int64)[:, None] * width + column
+        begun, total = tl.associative_scan((begins, tl.load(tails + place, mask=live, other=0)), 0, join)
+        total = tl.where(begun != 0, total, combine(tl.broadcast_to(carry, (BLOCKS, COLUMNS)), total))
+        tl.store(carries + place, total, mask=live)
+        at_end = (tl.arange(0, BLOCKS) == BLOCKS - 1)[:, None]
+        carry = tl.sum(tl.where(at_end, total, 0), 0).to(ACCUMULATOR)[None, :]
+
+
+@triton.jit(do_not_specialize=["blocks", "length", "width", "rows", "tiles"])
+def finish_heads(targets, heads, carries, out, blocks, length, width, rows, tiles, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The runs that end in a block where they did not begin."""
+    block = tl.program_id(0) // tiles * BLOCKS + tl.arange(0, BLOCKS)
+    column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    later = (block > 0) & (block < blocks)
+    before = tl.load(targets + block * BLOCK - 1, mask=later, other=0).to(tl.int64)
+    target = tl.load(targets + block * BLOCK, mask=later, other=1).to(tl.int64)
+    beyond = block * BLOCK + BLOCK
+    following = tl.load(targets + beyond, mask=later & (beyond < length), other=0xFFFFFFFF).to(tl.int64)
+    ends = later & (before == target) & (following != target) & (target < rows)
+    inside = ends[:, None] & (column < width)
+    row = block.to(tl.int64)[:, None] * width + column
+    b = combine(tl.load(carries + row - width, mask=inside, other=0), tl.load(heads + row, mask=inside, other=0))
+    place = out + target[:, None] * width + column
+OLD    tl.store(place, combined.to(STORED), mask=inside)
+'''
+_OLD = """    a = tl.load(place, mask=inside, other=0).to(ACCUMULATOR)
+    combined = {}
+"""
+
+
+def refusal(eqn: Eqn) -> str | None:
+    """Why the rows are torch's to combine; None where kernels do."""
+    operand, targets, _ = (v.aval for v in eqn.invars)
+    dtype = operand.dtype
+    if dtype in SMALL or is_complex(dtype) or dtype == BOOL or dtype.names:
+        return f"{eqn.params['reduction']} of {short_dtype(dtype)} at targets is computed by torch"
+    if targets.size > radix_sort.MOST and not eqn.params["unique"]:
+        return f"torch's radix sort takes less for more than {radix_sort.MOST} elements"
+    return None
+
+
+def emit(group: FusionGroup) -> KernelSource | Refusal:
+    """The source of a group of one combination of rows."""
+    operands = radix_sort.read(group)
+    if (reason := refusal(group.graph.eqns[-1])) is not None:
+        return Refusal(reason)
+    if operands is None:
+        return Refusal("rows that lie in memory are combined by kernels")
+    return _Source(group, operands).made()
+
+
+class _Source:
+    """The launches of one combination, and the texts that they need."""
+
+    def __init__(self, group: FusionGroup, operands: list[Var]) -> None:
+        self.group, self.eqn = group, group.graph.eqns[-1]
+        self.buffers = radix_sort.Buffers([*group.graph.invars, *dict.fromkeys(group.graph.outvars)])
+        self.operand, self.targets, self.updates, self.out = map(self.buffers.of, (*operands, *self.eqn.outvars))
+        (self.rows, self.width), self.length = self.eqn.invars[0].aval.shape, self.eqn.invars[1].aval.size
+        self.columns = min(WIDEST, 1 << (self.width - 1).bit_length())
+        self.block, self.tiles = TILE // self.columns, -(-self.width // self.columns)
+        self.blocks = -(-self.length // self.block)
+
+    def made(self) -> KernelSource:
+        eqn, reduction = self.eqn, self.eqn.params["reduction"]
+        texts, launches = [COPY_TEXT], [self._copy()]
+        if eqn.params["unique"]:
+            texts.append(UNIQUE_TEXT)
+            launches.append(self._tiled("combine_each", (self.targets, self.updates, self.out)))
+        else:
+            ordered, positions = (self.buffers.take(self.length, np.dtype(t)) for t in ("uint32", "int32"))
+            aval = eqn.invars[1].aval
+            bits = max(1, self.rows.bit_length())
+            launches += radix_sort.launches(aval, bits, self.targets, ordered, positions, self.buffers)
+            texts.append(radix_sort.text_of(aval))
+            if reduction == "replace":
+                texts.append(LAST_TEXT)
+                launches.append(self._tiled("write_last", (ordered, positions, self.updates, self.out)))
+            else:
+                texts.append(RUNS_TEXT)
+                launches += self._runs(ordered, positions)
+        return radix_sort.source(self.group, self._spelt(texts), launches, self.buffers)
+
+    def _spelt(self, texts: list[str]) -> str:
+        dtype, reduction = self.eqn.outvars[0].aval.dtype, self.eqn.params["reduction"]
+        nan = _NAN if is_inexact(dtype) else ""
+        combined = "" if reduction == "replace" else COMBINE[reduction].format(nan)
+        old = "    combined = b\n" if reduction == "replace" else _OLD.format(combined)
+        body = "\n\n".join(texts).replace("OLD    ", f"{old}    ").replace("COMBINED", combined)
+        accumulator = "tl.float32" if self._accumulator() != dtype else spell.storage(dtype)
+        return body.replace("ACCUMULATOR", accumulator).replace("STORED", spell.storage(dtype))
+
+    def _accumulator(self) -> np.dtype:
+        dtype = self.eqn.outvars[0].aval.dtype
+        halved = dtype in (FLOATS[0], bfloat16) and self.eqn.params["reduction"] != "replace"
+        return np.dtype("float32") if halved else dtype
+
+    def _copy(self) -> Launch:
+        count = self.rows * self.width
+        return Launch("copy_elements", (self.operand, self.out), (count,), {"BLOCK": COPIED}, -(-count // COPIED), 4)
+
+    def _tiled(self, function: str, buffers: tuple[int, ...]) -> Launch:
+        sizes = (self.length, self.width, self.rows, self.tiles)
+        constants = {"BLOCK": self.block, "COLUMNS": self.columns}
+        return Launch(function, buffers, sizes, constants, self.blocks * self.tiles, 8)
+
+    def _runs(self, ordered: int, positions: int) -> list[Launch]:
+        kind = self._accumulator()
+        heads, tails, carries = (self.buffers.take(self.blocks * self.width, kind) for _ in range(3))
+        first = self._tiled("combine_blocks", (ordered, positions, self.updates, self.out, heads, tails))
+        if self.blocks == 1:
+            return [first]
+        constants = {"BLOCK": self.block, "BLOCKS": TILE // self.columns, "COLUMNS": self.columns}
+        sizes = (self.blocks, self.length, self.width)
+        groups = -(-self.blocks // constants["BLOCKS"])
+        return [
+            first,
+            Launch("carry_blocks", (ordered, tails, carries), sizes, constants, self.tiles, 8),
+            Launch(
+                "finish_heads",
+                (ordered, heads, carries, self.out),
+                (*sizes, self.rows, self.tiles),
+                constants,
+                groups * self.tiles,
+                8,
+            ),
+        ]

@@ -1,0 +1,93 @@
+"""Rows of updates combined into rows of an operand, at targets that may repeat: what scatters are made of on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import TypeRuleError
+from fuser.ir import scalar as S
+from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.types import FLOATS, ArrayType, bfloat16
+from fuser.ops import elementwise as el
+from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshaped
+from fuser.trace.batch import moved, size_of
+
+WORD = np.dtype("uint32")
+COMBINED: dict[str, np.ufunc | None] = {
+    "replace": None,
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def _type(operand: ArrayType, targets: ArrayType, updates: ArrayType, reduction: str, unique: bool) -> ArrayType:
+    rows = operand.ndim == updates.ndim == 2 and operand.shape[1] == updates.shape[1]
+    if (
+        not rows
+        or targets.shape != updates.shape[:1]
+        or targets.dtype != WORD
+        or operand.dtype != updates.dtype
+        or reduction not in COMBINED
+    ):
+        raise TypeRuleError(
+            f"scatter_rows takes rows, u32 targets and rows of one dtype, got {operand}, {targets}, {updates}"
+        )
+    return ArrayType(operand.shape, operand.dtype, operand.weak_type)
+
+
+def _eval(operand: np.ndarray, targets: np.ndarray, updates: np.ndarray, reduction: str, unique: bool) -> np.ndarray:
+    accumulate = COMBINED[reduction]
+    narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
+    out = np.array(operand, np.float32 if narrow else operand.dtype)
+    inside = targets < len(operand)
+    where, values = targets[inside], updates[inside].astype(out.dtype)
+    if accumulate is None:
+        out[where] = values  # the last of several updates of one row stays
+    else:
+        accumulate.at(out, where, values)
+    return S.convert(out, operand.dtype)
+
+
+def _batch(operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+    """The rows of all members of the batch as those of one operand, and targets that count on from member to member."""
+    size = size_of(operands, dims)
+    operand, targets, updates = (moved(x, d, 0, size) for x, d in zip(operands, dims))
+    rows, width = operand.shape[1:]
+    shape, count = targets.shape, updates.shape[1]
+    filled = lambda value: broadcast_in_dim_p.bind(np.asarray(value, WORD), shape=shape, broadcast_dimensions=())
+    first = el.mul_p.bind(iota_p.bind(dtype=WORD, shape=shape, dimension=0), filled(rows))
+    inside = el.lt_p.bind(targets, filled(rows))
+    targets = el.select_n_p.bind(inside, filled(rows * size), el.add_p.bind(targets, first))
+    joined = scatter_rows_p.bind(
+        reshaped(operand, (size * rows, width)),
+        reshaped(targets, (size * count,)),
+        reshaped(updates, (size * count, width)),
+        **params,
+    )
+    return reshaped(joined, (size, rows, width)), 0
+
+
+def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    rng = np.random.default_rng(0)
+    kinds = [(d, r) for d in ("float32", "int64", "float16", "uint8") for r in COMBINED]
+    shapes = [(7, 40, 1), (3, 2500, 1), (50, 30, 5), (4, 300, 70), (9, 5, 1)]
+    for number, (dtype, reduction) in enumerate(kinds):
+        rows, count, width = shapes[number % len(shapes)]
+        x, u = ((1 + 0.01 * rng.normal(size=(n, width))).astype(dtype) for n in (rows, count))
+        yield (x, rng.integers(0, rows + 2, count).astype(WORD), u), {"reduction": reduction, "unique": False}
+    targets = rng.permutation(12)[:8].astype(WORD)
+    for reduction in COMBINED:
+        x, u = (rng.normal(size=(n, 3)).astype(np.float32) for n in (10, 8))
+        yield (x, targets, u), {"reduction": reduction, "unique": True}
+
+
+# Each row of updates goes to the row of the operand that its target says, by the reduction, or to none where that is beyond the end;
+# with `unique` no two that count go to one row.
+scatter_rows_p: Primitive = register(
+    Primitive("scatter_rows", Fusion.LIBRARY, type=_type, eval=_eval, batch=_batch, samples=_samples)
+)
