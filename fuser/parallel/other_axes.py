@@ -7,14 +7,21 @@ meet: along `a` of a=4, b=1 lie the devices that `x` and `y` of x=2, y=2 number 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fuser.errors import UnsupportedError
+from fuser.ir.graph import Eqn, Graph, graphs_in
 from fuser.ir.source import current_source
+from fuser.ops.collective import axis_index_p
+from fuser.ops.shard_map import shard_map_p
 from fuser.parallel.mesh import Mesh
+from fuser.parallel.partial_manual import plain
 from fuser.parallel.sharding import NamedSharding, unchecked
 from fuser.parallel.spec import Axes, PartitionSpec, names
+from fuser.passes.inline import inline_calls
+from fuser.trace.batch import axis_names
 
 
 def over(axes: Any, mesh: Mesh) -> Mesh:
@@ -29,9 +36,14 @@ def finest(meshes: Sequence[Mesh]) -> Mesh:
     return next((m for m in meshes if all(_said_by(other, m) for other in meshes)), meshes[0])
 
 
+def said_by(own: Any, mesh: Mesh) -> bool:
+    """Whether the axes of a mesh, which may have no devices, can be said by those of another over the same devices."""
+    return own.size == mesh.size and _said_by(own, mesh)
+
+
 @functools.lru_cache(maxsize=1024)
-def _said_by(own: Mesh, mesh: Mesh) -> bool:
-    if own.flat != mesh.flat:
+def _said_by(own: Any, mesh: Mesh) -> bool:
+    if isinstance(own, Mesh) and own.flat != mesh.flat:
         return False
     try:
         return own.shape_tuple == mesh.shape_tuple or bool(_places(own, mesh))
@@ -83,3 +95,50 @@ def _places(own: Any, mesh: Any) -> dict[Any, Axes]:
         found[name] = tuple(n for n, _, _ in within)
         stride *= size
     return found
+
+
+def with_axes_of(graph: Graph, mesh: Any) -> Graph:
+    """The graph with its shard_maps, those in bodies too, over the axes of `mesh`, which must be finer than theirs."""
+    return graph if not _over_others(graph, mesh) else _rewritten(graph, mesh)
+
+
+def _over_others(graph: Graph, mesh: Any) -> bool:
+    other = lambda e: e.primitive is shard_map_p and e.params["mesh"].shape_tuple != mesh.shape_tuple
+    return any(other(e) or any(_over_others(g, mesh) for g in graphs_in(e.params)) for e in graph.eqns)
+
+
+def _rewritten(graph: Graph, mesh: Any) -> Graph:
+    return replace(graph, eqns=tuple(_over(e, mesh) for e in graph.eqns))
+
+
+def _over(eqn: Eqn, mesh: Any) -> Eqn:
+    if eqn.primitive is not shard_map_p:
+        return _in_bodies(eqn, lambda g: _rewritten(g, mesh))
+    if eqn.params["mesh"].shape_tuple == mesh.shape_tuple:
+        return eqn
+    return _renamed(eqn, _places(eqn.params["mesh"], mesh), mesh)
+
+
+def _in_bodies(eqn: Eqn, change: Any) -> Eqn:
+    one = lambda p: change(p) if isinstance(p, Graph) else p
+    each = lambda p: tuple(map(one, p)) if isinstance(p, tuple) else one(p)
+    return replace(eqn, params={name: each(value) for name, value in eqn.params.items()}) if _holds(eqn) else eqn
+
+
+def _holds(eqn: Eqn) -> bool:
+    return any(True for _ in graphs_in(eqn.params))
+
+
+def _renamed(eqn: Eqn, places: Mapping[Any, Axes], mesh: Any) -> Eqn:
+    """A collective, or what holds some, with each axis as the axes of `mesh` that it is together."""
+    longer = lambda axes: tuple(n for name in axes for n in places[name])
+    if eqn.primitive is shard_map_p:
+        body = plain(inline_calls(eqn.params["jaxpr"]))
+        specs = {k: tuple(tuple(map(longer, s)) for s in eqn.params[k]) for k in ("in_specs", "out_specs")}
+        own = {"mesh": mesh, "manual_axes": longer(eqn.params["manual_axes"]), "check_vma": False, **specs}
+        body = replace(body, eqns=tuple(_renamed(e, places, mesh) for e in body.eqns))
+        return replace(eqn, params={**eqn.params, **own, "jaxpr": body})
+    if eqn.primitive.collect is not None or eqn.primitive is axis_index_p:
+        name = "axes" if "axes" in eqn.params else "axis_name"
+        return replace(eqn, params={**eqn.params, name: longer(axis_names(eqn.params))})
+    return _in_bodies(eqn, lambda g: replace(g, eqns=tuple(_renamed(e, places, mesh) for e in g.eqns)))

@@ -28,7 +28,7 @@ from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.network import described
-from fuser.parallel.other_axes import finest, in_axes_of, over
+from fuser.parallel.other_axes import finest, in_axes_of, over, said_by, with_axes_of
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -204,7 +204,7 @@ def divided(traced: Traced) -> Lowered | None:
         if layout is not None:
             _check_divides(layout, operand.aval.shape, "outputs")
     targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(layouts, graph.outvars)]
-    found = spread(_summed(graph, layouts), mesh, known, targets)
+    found = spread(with_axes_of(_summed(graph, layouts), mesh), mesh, known, targets)
     free = mesh.are_all_axes_auto and isinstance(mesh, Mesh)
     known_layouts = [s for s in given if isinstance(s, NamedSharding) and s.mesh == mesh]
     written = [
@@ -321,16 +321,18 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     single = any(isinstance(s, SingleDeviceSharding) for s in shardings)
     if not found and scope is not None and not single:
         found = [scope]
-    if all(m.are_all_axes_auto for m in found) and not any(what == "shard_map" for what, _ in _places(graph)):
-        found = [finest(found)] if found else []
+    automatic = all(m.are_all_axes_auto for m in found)
+    if automatic and found:
+        found = [finest(found)]
     for own in meshes if found else ():
         if not own.empty and own.size != found[0].size:
             raise ValueError(f"a program over {found[0]} names the axes of {own}, another number of devices")
-    for eqn_mesh in (m for what, m in _places(graph) if what == "shard_map") if found else ():
-        if eqn_mesh.shape_tuple != found[0].shape_tuple:
+    for own in (m for what, m in _places(graph) if what == "shard_map") if found else ():
+        if own.shape_tuple != found[0].shape_tuple and not (automatic and said_by(own, found[0])):
             raise UnsupportedError(
-                f"a program over {found[0]} holds a shard_map over {eqn_mesh}, other axes of the same devices, which is not supported "
-                f"({current_source().short}); name the axes of one mesh everywhere"
+                f"a program over {found[0]} holds a shard_map over {own}, other axes of the same devices, which is not supported where one "
+                f"is of type Explicit, or where the axes of one are not neighbouring axes of the other together ({current_source().short}); "
+                "name the axes of one mesh everywhere"
             )
     abstract = [m for m in meshes if not m.empty]
     if not found and abstract:  # no devices yet: compile is to be given them

@@ -9,6 +9,7 @@ import pytest
 from parallel_agreement import agree, mesh_of
 
 import fuser
+from fuser.errors import UnsupportedError
 
 X = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(8, 16)).astype(np.float32)
@@ -191,3 +192,35 @@ def test_effects_happen_on_each_device() -> None:
     np.testing.assert_allclose(fuser.jit(over_data(fuser, mesh, f, P("data"), P("data")))(X), X * 2)
     fuser.effects_barrier()
     assert sorted({round(v, 4) for v in seen}) == sorted(round(float(v), 4) for v in X.reshape(2, 4, 8).sum((1, 2)))
+
+
+def test_a_shard_map_over_other_axes_of_the_same_devices() -> None:
+    """A ring of eight within a program over 4 x 2: its collectives go over both axes, in loops and branches too."""
+
+    def program(lib: Any, mesh: Any) -> Any:
+        P, lax, np_ = lib.P, lib.lax, lib.numpy
+        ring = mesh_of(lib, ring=8)
+
+        def one(a: Any) -> Any:
+            place = lax.axis_index("ring")
+            turned = lax.ppermute(a, "ring", [(n, (n + 1) % 8) for n in range(8)])
+            gathered = lax.all_gather(a, "ring", axis=0, tiled=True)
+            part = lax.psum_scatter(gathered, "ring", scatter_dimension=0, tiled=True)
+            carried, _ = lax.scan(lambda c, _: (np_.sin(c) + lax.psum(c, "ring"), None), a, None, length=2)
+            branch = lax.cond(place > 3, lambda v: v + 1, lambda v: v * 2, a)
+            return a * place + turned + part + carried + branch, lax.pmean(a, "ring")
+
+        f = lib.shard_map(one, mesh=ring, in_specs=P("ring"), out_specs=(P("ring"), P()), check_vma=False)
+        run = lambda v: [np_.tanh(o) for o in f(np_.sin(v))]
+        x = put(lib, mesh, X, "x", "y")
+        summed = lambda v: sum((o**2).sum() for o in run(v)[:1])
+        return lib.jit(run)(x), lib.jit(lib.grad(summed))(x), lib.jit(run)(put(lib, ring, X, "ring"))
+
+    agree(program, 1e-4, x=4, y=2)
+
+
+def test_a_shard_map_over_axes_that_no_mesh_has_is_refused() -> None:
+    other = mesh_of(fuser, a=2, b=4)
+    f = fuser.shard_map(lambda v: fuser.lax.psum(v, "a"), mesh=other, in_specs=fuser.P("a"), out_specs=fuser.P())
+    with pytest.raises(UnsupportedError, match="not neighbouring axes of the other"):
+        fuser.jit(f)(put(fuser, mesh_of(fuser, x=4, y=2), X, "x", "y"))

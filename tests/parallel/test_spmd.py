@@ -188,9 +188,12 @@ def test_shard_maps_become_part_of_the_program() -> None:
         a = a - a.reshape(4, 2, 16).mean(0)[None].repeat(4, 0).reshape(8, 16)
     same(f(W, X), a, 1e-3)
     assert f(W, X).sharding.is_equivalent_to(fuser.NamedSharding(mesh, P("x")), 2)
-    other = mesh_of(fuser, a=8)
+    constrained = lambda other: fuser.jit(
+        lambda b: inner(fuser.lax.with_sharding_constraint(b, fuser.NamedSharding(other, P("a"))))
+    )
+    same(constrained(mesh_of(fuser, a=8))(X), inner(X))
     with pytest.raises(UnsupportedError, match="name the axes of one mesh everywhere"):
-        fuser.jit(lambda b: inner(fuser.lax.with_sharding_constraint(b, fuser.NamedSharding(other, P("a")))))(X)
+        constrained(mesh_of(fuser, a=2, b=4))(X)
 
 
 def test_donated_arguments_are_gone_and_programs_are_kept() -> None:
