@@ -147,6 +147,44 @@ def nnx_mlp() -> Made:
     return lambda _: train(model, optimizer), None
 
 
+def nnx_cnn() -> Made:
+    """Two convolutions with batch statistics, dropout and average pools (nnx), trained by AdamW as Flax's first tutorial does."""
+    import optax
+    from flax import nnx
+
+    class Model(nnx.Module):
+        def __init__(self, rngs: Any) -> None:
+            self.conv1 = nnx.Conv(1, 32, (3, 3), rngs=rngs)
+            self.norm1 = nnx.BatchNorm(32, rngs=rngs)
+            self.dropout1 = nnx.Dropout(0.025, rngs=rngs)
+            self.conv2 = nnx.Conv(32, 64, (3, 3), rngs=rngs)
+            self.norm2 = nnx.BatchNorm(64, rngs=rngs)
+            self.linear1 = nnx.Linear(3136, 256, rngs=rngs)
+            self.dropout2 = nnx.Dropout(0.025, rngs=rngs)
+            self.linear2 = nnx.Linear(256, 10, rngs=rngs)
+
+        def __call__(self, x: Any) -> Any:
+            x = nnx.avg_pool(nnx.relu(self.norm1(self.dropout1(self.conv1(x)))), (2, 2), (2, 2))
+            x = nnx.avg_pool(nnx.relu(self.norm2(self.conv2(x))), (2, 2), (2, 2)).reshape(x.shape[0], -1)
+            return self.linear2(nnx.relu(self.dropout2(self.linear1(x))))
+
+    model = Model(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adamw(1e-4, 0.9), wrt=nnx.Param)
+    images = jax.random.normal(jax.random.key(1), (16, 28, 28, 1))
+    labels = jnp.arange(16) % 10
+
+    @nnx.jit
+    def train(model: Any, optimizer: Any) -> Any:
+        def loss(model: Any) -> Any:
+            return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
+
+        value, grads = nnx.value_and_grad(loss)(model)
+        optimizer.update(model, grads)
+        return value
+
+    return lambda _: train(model, optimizer), None
+
+
 def haiku_convnet() -> Made:
     """A convolutional net with batch statistics trained by Adam."""
     import haiku as hk
@@ -400,10 +438,54 @@ def small_libraries() -> Made:
     return step, (jnp.full((48, 16), 0.05), jmp.DynamicLossScale(jnp.float32(2.0**10)))
 
 
+def evolution() -> Made:
+    """Evolution strategies: a population of networks, each of which steers a cart in a scan, ranked and averaged by Optax's Adam."""
+    import optax
+    from jax.flatten_util import ravel_pytree
+
+    weights = {"w1": jnp.zeros((4, 16)), "b1": jnp.zeros(16), "w2": jnp.zeros((16, 1))}
+    flat, unravel = ravel_pytree(weights)
+    optimizer = optax.adam(3e-2)
+
+    def steer(weights: Any, state: Any) -> Any:
+        force = 10 * jnp.tanh(jnp.tanh(state @ weights["w1"] + weights["b1"]) @ weights["w2"])[0]
+        _, dx, angle, spin = state
+        sine, cosine = jnp.sin(angle), jnp.cos(angle)
+        pull = (force + 0.05 * spin**2 * sine) / 1.1
+        turn = (9.8 * sine - cosine * pull) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+        push = pull - 0.05 * turn * cosine / 1.1
+        return state + 0.02 * jnp.stack([dx, push, spin, turn])
+
+    def reward(weights: Any, key: Any) -> Any:
+        def body(carry: Any, _: Any) -> Any:
+            state, alive = carry
+            state = steer(weights, state)
+            alive = alive & (jnp.abs(state[0]) < 2.4) & (jnp.abs(state[2]) < 0.2)
+            return (jnp.where(alive, state, 0.0), alive), alive
+
+        start = jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05), jnp.array(True)
+        return jax.lax.scan(body, start, None, length=200)[1].sum()
+
+    @jax.jit
+    def step(state: Any) -> Any:
+        mean, inner, key = state
+        key, noise_key, start_key = jax.random.split(key, 3)
+        noise = jax.random.normal(noise_key, (64, mean.size))
+        population = jnp.concatenate([mean + 0.1 * noise, mean - 0.1 * noise])
+        rewards = jax.vmap(lambda w, k: reward(unravel(w), k))(population, jax.random.split(start_key, 128))
+        ranks = jnp.argsort(jnp.argsort(rewards)) / 127 - 0.5
+        gradient = -(ranks[:64] - ranks[64:]) @ noise / 128
+        updates, inner = optimizer.update(gradient, inner)
+        return optax.apply_updates(mean, updates), inner, key
+
+    return step, (flat, optimizer.init(flat), jax.random.key(7))
+
+
 PROGRAMS: dict[str, Callable[[], Made]] = {
     made.__name__: made
     for made in (
-        optax_mlp, flax_transformer, flax_resnet, nnx_mlp, haiku_convnet, equinox_mlp, blackjax_nuts, numpyro_svi,
-        numpyro_nuts, distrax_flow, diffrax_adjoint, diffrax_stiff, optimistix_fit, lineax_solves, jaxopt_lbfgs, small_libraries,
+        optax_mlp, flax_transformer, flax_resnet, nnx_mlp, nnx_cnn, haiku_convnet, equinox_mlp, blackjax_nuts, numpyro_svi,
+        numpyro_nuts, distrax_flow, diffrax_adjoint, diffrax_stiff, optimistix_fit, lineax_solves, jaxopt_lbfgs, evolution,
+        small_libraries,
     )
 }  # fmt: skip

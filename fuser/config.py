@@ -80,6 +80,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "thread_guard": ("FUSER_THREAD_GUARD", _boolean, False),  # programs of several processes run in one thread
     "auto_pcast": ("FUSER_AUTO_PCAST", _boolean, True),  # operands that vary along different mesh axes go together
     "explain_cache_misses": ("FUSER_EXPLAIN_CACHE_MISSES", _boolean, False),  # why a function is traced is logged
+    "graph_sources": ("FUSER_GRAPH_SOURCES", _boolean, True),  # str(graph) has the user's line behind each equation
 }
 _LEVELS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 # Settings that stand for several: each of these gets their value.
@@ -113,6 +114,11 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(TOGETHER["transfer_guard"], (None, *_LEVELS)),
     "array_garbage_collection_guard": (None, "allow", "log", "fatal"),
 }
+# What JAX's setting traceback_filtering says of the setting traceback.
+_TRACEBACKS = dict.fromkeys(("auto", "tracebackhide", "remove_frames", "quiet_remove_frames"), "short") | {
+    "off": "full"
+}
+CHOICES["traceback_filtering"] = tuple(_TRACEBACKS)
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "debug_key_reuse": False,
@@ -221,6 +227,35 @@ class Config:
             fixed = name.removeprefix("jax_")
             return FIXED[fixed] if fixed in FIXED else getattr(self, _flag(name))
 
+    def config_with_absl(self) -> None:
+        """Settings as flags of absl's command line, read by its `app.run`."""
+        from fuser.absl_flags import define_flags
+
+        define_flags()
+
+    def complete_absl_config(self, absl_flags: Any) -> None:
+        """Set what the flags that absl has read say."""
+        from fuser.absl_flags import take_flags
+
+        take_flags(absl_flags)
+
+    def parse_flags_with_absl(self) -> None:
+        """Settings as flags of absl's command line, read at once."""
+        from fuser.absl_flags import parse_flags
+
+        parse_flags()
+
+    def read(self, name: str) -> Any:
+        """A setting by its name, as this thread has it."""
+        return getattr(self, name)
+
+    @property
+    def jax_traceback_filtering(self) -> str:
+        """JAX's name for `traceback`, and its value for what that is."""
+        return "off" if self.traceback == "full" else "auto"
+
+    traceback_filtering = jax_traceback_filtering
+
     @property
     def x64_enabled(self) -> bool:
         """JAX's name for `enable_x64` where it is read."""
@@ -250,6 +285,8 @@ class Config:
         """
         if _is_fixed(name, value):
             return
+        if name.removeprefix("jax_") == "traceback_filtering":
+            name, value = "traceback", _TRACEBACKS[_checked("traceback_filtering", value)]
         name = _flag(name)
         for part in TOGETHER.get(name, ()):
             self.update(part, "allow" if value is None else value)

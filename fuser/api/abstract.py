@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,6 +11,7 @@ from fuser.api.jitted import jit
 from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType, is_key
 from fuser.trace import tree
+from fuser.trace.batch import axis
 from fuser.trace.hoisting import hoisting
 from fuser.trace.tangent import full
 
@@ -17,23 +19,30 @@ __all__ = ["eval_shape", "make_jaxpr"]
 
 
 def make_jaxpr(
-    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
+    fun: Callable[..., Any],
+    static_argnums: int | Iterable[int] = (),
+    axis_env: Iterable[tuple[Any, int]] | None = None,
+    return_shape: bool = False,
 ) -> Callable[..., Any]:
-    """A function that gives the Graph of `function` for its arguments instead of calling it.
+    """A function that gives the Graph of `fun` for its arguments instead of calling it.
 
     Arrays that the function closes over are the graph's consts, scalars among them, so that their number does not depend on
-    whether they have values; Python's and NumPy's scalars are literals.
+    whether they have values; Python's and NumPy's scalars are literals. `axis_env` names axes, with their sizes, that
+    collectives in it may speak of.
     """
-    traced = jit(function, static_argnums=static_argnums)
+    traced, named = jit(fun, static_argnums=static_argnums), tuple(axis_env or ())
 
-    @functools.wraps(function)
+    @functools.wraps(fun)
     def make(*args: Any, **kwargs: Any) -> Any:
-        with hoisting():
+        with contextlib.ExitStack() as stack:
+            for axis_name, size in named:
+                stack.enter_context(axis(axis_name, size))
+            stack.enter_context(hoisting())
             result = traced.trace(*args, **kwargs)
         return (result.graph, result.out_info) if return_shape else result.graph
 
-    name = function_name(function)
-    make.__name__, make.__qualname__ = f"make_jaxpr({name})", f"make_jaxpr({getattr(function, '__qualname__', name)})"
+    name = function_name(fun)
+    make.__name__, make.__qualname__ = f"make_jaxpr({name})", f"make_jaxpr({getattr(fun, '__qualname__', name)})"
     make.__module__ = "fuser"
     return make
 

@@ -210,7 +210,9 @@ def _laid(value: Any, sharding: Sharding, function: str, padding: bool = False) 
     except ValueError as error:
         raise ValueError(f"One of {function} arguments was given a sharding that does not fit: {error}") from None
     if isinstance(value, Array):
-        return laid_out(value, sharding)
+        return laid_out(
+            value, _over_devices(sharding) or sharding
+        )  # an AbstractMesh is the mesh in scope, where that fits
     if not isinstance(sharding, NamedSharding) and batch_axes():
         raise ValueError(
             "If you are using spmd_axis_name parameter of jax.vmap, please make sure to run your jitted function inside the mesh context "

@@ -309,3 +309,9 @@ def test_make_jaxpr_hoists_the_scalars_that_a_function_closes_over() -> None:
     fuser.jit(lambda k: (found.append(counts(fuser, k)), k)[1])(2)
     assert counts(fuser, fuser.numpy.array(2)) == counts(jax, jax.numpy.array(2)) == found[0] == [1] * 5
     assert counts(fuser, 2) == counts(fuser, np.float32(2)) == [0] * 5
+
+
+def test_make_jaxpr_knows_the_axes_that_it_is_given():
+    for lib in (fuser, jax):
+        graph = lib.make_jaxpr(lambda x, lib=lib: lib.lax.psum(x, "i"), axis_env=[("i", 4)])(1.0)
+        assert [eqn.primitive.name for eqn in graph.eqns] == ["psum"]

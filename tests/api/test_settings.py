@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import operator
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -33,6 +35,36 @@ def test_names_of_jax_and_values() -> None:
         thread.join()
         assert other == [False]
     assert fnp.arange(2.0).dtype == np.float32
+
+
+def test_a_setting_is_read_by_its_name() -> None:
+    with fuser.enable_x64(True):
+        assert fuser.config.read("jax_enable_x64") is True
+    assert fuser.config.read("jax_enable_x64") is jax.config.read("jax_enable_x64")
+
+
+@pytest.mark.parametrize(
+    "way", ["parse_flags_with_absl()", "config_with_absl(); from absl import app; app.run(lambda rest: show())"]
+)
+def test_settings_are_flags_of_absls_command_line(way: str) -> None:
+    pytest.importorskip("absl")
+    code = f"import fuser\nshow = lambda: print(fuser.config.enable_x64, fuser.config.log_compiles)\nfuser.config.{way}; show()"
+    command = [sys.executable, "-c", code, "--jax_enable_x64", "--jax_log_compiles=false"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[0] == "True False"
+
+
+def test_traceback_filtering_of_jax() -> None:
+    old = fuser.config.traceback
+    try:
+        for value, wanted in (("off", "full"), ("remove_frames", "short")):
+            fuser.config.update("jax_traceback_filtering", value)
+            assert fuser.config.traceback == wanted
+        assert fuser.config.jax_traceback_filtering == "auto"
+        with pytest.raises(ValueError, match="traceback_filtering is one of 'auto'"):
+            fuser.config.update("jax_traceback_filtering", "some")
+    finally:
+        fuser.config.update("traceback", old)
 
 
 def test_disable_jit() -> None:

@@ -200,3 +200,13 @@ def test_an_error_over_devices_is_raised_where_it_lies() -> None:
     error, _ = checkify.checkify(fuser.jit(checked))(x)
     with pytest.raises(checkify.JaxRuntimeError, match="not above 0"):
         checkify.check_error(error)
+
+
+def test_a_constraint_over_the_abstract_mesh_in_scope_lays_out_an_array() -> None:
+    """As Flax's `nnx.with_partitioning` does where `set_mesh` is in force."""
+    mesh = fuser.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Auto))
+    with fuser.set_mesh(mesh):
+        found = fuser.lax.with_sharding_constraint(
+            X, NamedSharding(fuser.sharding.get_abstract_mesh(), fuser.P("x", "y"))
+        )
+    assert found.sharding.is_equivalent_to(NamedSharding(mesh, fuser.P("x", "y")), 2) and len(found.devices()) == 8

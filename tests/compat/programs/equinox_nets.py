@@ -1,5 +1,7 @@
 """Equinox: a perceptron trained with filtered transforms, layers with state, checks at run time, a checkpointed loop."""
 
+import io
+
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
@@ -82,3 +84,18 @@ def checkpointed_loop():
         return eqxi.while_loop(lambda c: c[0] < 7, body, (0, x), kind="checkpointed", checkpoints=3, max_steps=16)[1]
 
     return gradient(0.7)
+
+
+def leaves_saved_and_read_back():
+    class Net(eqx.Module):
+        width: int
+        cell: eqx.nn.GRUCell
+
+        def __init__(self, key):
+            self.width = 4
+            self.cell = eqx.nn.GRUCell(2, self.width, key=key)
+
+    saved = io.BytesIO()
+    eqx.tree_serialise_leaves(saved, Net(jax.random.key(0)))
+    saved.seek(0)
+    return eqx.filter(eqx.tree_deserialise_leaves(saved, Net(jax.random.key(1))), eqx.is_array_like)

@@ -92,3 +92,25 @@ def scanned_layers_and_lstm():
     sequence = jax.random.normal(jax.random.key(1), (2, 6, 3))
     lstm = cell.init(jax.random.key(2), sequence)
     return variables, grads, jax.jit(cell.apply)(lstm, sequence)
+
+
+def recurrent_cells_computed_again():
+    class Cell(nn.Module):
+        @nn.compact
+        def __call__(self, carry, x):
+            carry, y = nn.LSTMCell(6)(carry, x)
+            return carry, nn.Dense(2)(y)
+
+    class Sequence(nn.Module):
+        @nn.compact
+        def __call__(self, xs):
+            scanned = nn.scan(
+                nn.remat(Cell), variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
+            )
+            start = nn.LSTMCell(6, parent=None).initialize_carry(jax.random.key(1), xs[:, 0].shape)
+            return scanned()(start, xs)[1]
+
+    xs = jax.random.normal(jax.random.key(0), (3, 7, 4))
+    model = Sequence()
+    params = model.init(jax.random.key(2), xs)
+    return jax.jit(jax.value_and_grad(lambda p: (model.apply(p, xs) ** 2).sum()))(params)

@@ -99,3 +99,11 @@ def operators_of_jacobians():
         max_steps=64,
     )
     return jax.jit(jax.jacrev(solve))(jnp.ones(6)), fitted.value
+
+
+def limited_memory_bfgs_of_a_tree():
+    def distance(y, _):
+        return ((y["a"] - 1) ** 2).sum() + (y["b"] + 2) ** 2
+
+    start = {"a": jnp.zeros(2), "b": jnp.array(0.0)}
+    return optx.minimise(distance, optx.LBFGS(1e-4, 1e-4), start, max_steps=64).value

@@ -78,3 +78,9 @@ def losses():
         optax.sigmoid_binary_cross_entropy(logits, one_hot),
         optax.huber_loss(logits, one_hot), optax.cosine_similarity(logits, one_hot), optax.log_cosh(logits, one_hot),
     ]  # fmt: skip
+
+
+def noise():
+    drawn = optax.tree.random_like(jax.random.key(3), {"w": jnp.ones((2, 3)), "b": jnp.ones(2)}, jax.random.normal)
+    noisy = optax.chain(optax.add_noise(0.01, 0.55, jax.random.key(4)), optax.sgd(0.1))
+    return drawn, _train(noisy, 5)
