@@ -92,6 +92,30 @@ def test_triton_runs_in_its_interpreter(tmp_path: pathlib.Path) -> None:
     }
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_triton_is_taken_away_without_a_gpu(dtype: str, tmp_path: pathlib.Path) -> None:
+    """The test's data are those of the CPU."""
+    pytest.importorskip("triton")
+    x = np.linspace(-2, 2, 96).reshape(8, 12).astype(dtype)
+    softened = fuser.jit(lambda x: fnp.arctan2(fuser.nn.softmax(x, -1), fnp.tanh(x)), backend="triton")
+    fuser.export_kernels(softened)(x).save(tmp_path)
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
+    (test,) = tmp_path.glob("test_*.py")
+    ran = subprocess.run([sys.executable, test.name], cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert test.name == "test_function_lambda.py" and ran.stdout == "as expected\n", ran.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", ["double", "exp", "main", "<lambda>", "class", "2nd"])
+def test_functions_may_have_names_that_mean_something_in_c(name: str, tmp_path: pathlib.Path) -> None:
+    def function(x: Any) -> Any:
+        return fnp.exp(x) + 1
+
+    function.__name__ = name
+    fuser.export_kernels(function)(X).save(tmp_path)
+    ran = subprocess.run(["make", "-s", "test", "CC=gcc"], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.endswith("as expected\n"), ran.stderr[-3000:]
+
+
 def test_what_is_no_kernel_stays() -> None:
     with pytest.raises(UnsupportedError, match=r"which is no part of fuser's own C"):
         fuser.export_kernels(lambda x: fnp.linalg.svd(x)[1] + 1)(X)
