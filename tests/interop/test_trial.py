@@ -79,6 +79,11 @@ def test_a_turn_in_which_the_processor_was_taken_away_counts_by_processor_time(m
     while not verdicts:
         one()
     assert verdicts[0] == 3  # by the clock on the wall both take 1
+    monkeypatch.setattr(trial, "thread_time", lambda: 0.0)
+    short = trial.Trial(lambda: 0, lambda: 0, lambda: 0, verdicts.append)
+    for _ in range(50):
+        short()
+    assert len(verdicts) == 1  # short turns are timed again
 
 
 def test_what_is_not_timed():

@@ -22,7 +22,14 @@ from fuser.backends.c.schedules.compensated_sums import (
     running,
 )
 from fuser.backends.c.schedules.guards import guards
-from fuser.backends.c.schedules.prefix_scan import apart, dear_again, first_phase, three_loops, two_phases
+from fuser.backends.c.schedules.prefix_scan import (
+    LITTLE_IN_STRIPS,
+    apart,
+    dear_again,
+    first_phase,
+    three_loops,
+    two_phases,
+)
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
@@ -113,6 +120,8 @@ class InnerReduction(Emitter):
                 continue
             held = [*scans, *dear_again(sweep, sweep.body, first)]
             in_strips = sum(n.dtype.itemsize for n in held) * length > KEPT_BYTES
+            if in_strips and apart(sweep, sweep.body, LITTLE_IN_STRIPS) is None:
+                continue
             for node in held:
                 running = self.running(node) if node.op == "scan" else node.dtype
                 kind, name = spell.local(np.promote_types(node.dtype, running)), self.name(node)

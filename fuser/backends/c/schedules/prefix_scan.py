@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SHORTEST = 64  # elements of a row from which vectors pay
 LITTLE = 3  # additions an element that the processor does while a scan waits for its last sum
+LITTLE_IN_STRIPS = 12  # the same where what is set apart comes and goes by strips
 _OPERATORS = {"sum": "+", "prod": "*"}
 
 
@@ -67,15 +68,16 @@ def two_phases(writer: InnerReduction, run: Run, span: Range) -> None:
     writer.close()
 
 
-def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
-    """What the scans of a sweep take in, in order, where it pays to compute it in a loop of its own; else None."""
+def apart(sweep: Sweep, body: Sequence[Scalar], little: int = LITTLE) -> list[Scalar] | None:
+    """What the scans of a sweep take in, in order, where other work than theirs is more than `little`, so that it pays to compute
+    it in a loop of its own; else None."""
     scans = [n for n in body if n.op == "scan"]
     if not scans or any(is_complex(n.attr.accumulator) for n in scans):
         return None
     first = needed([scan.args[0] for scan in scans], body)
     others = [n for n in body if n.op not in ("scan", "load", "const", "index")]
     more = len(sweep.reductions) + len(sweep.stores) - len(scans)
-    if any(scan in first for scan in scans) or sum(COSTS.get(n.op, 1) for n in others) + 2 * more <= LITTLE:
+    if any(scan in first for scan in scans) or sum(COSTS.get(n.op, 1) for n in others) + 2 * more <= little:
         return None
     return first
 
