@@ -142,6 +142,8 @@ def counted(torch: Any, text: str, types_of: list[Any]) -> dict[str, Any]:
     for name, source in _KERNEL.findall(text):
         calls = re.findall(rf"{name}\.run\((.*?), stream=", text)
         kernels += [_kernel(name, source, call.split(", "), sizes) for call in calls]
+    cleared = {"bytes": 0, "issue": 0.0, "registers": 0, "seconds": MACHINE.launch}  # scratch that must begin as zeros
+    kernels += [{"name": name, **cleared} for name in re.findall(r"(\w+)\.zero_\(\)", text)]
     kernels += [_product(name, call, sizes) for name, call in _LIBRARY.findall(text)]
     return {
         "launches": len(kernels),

@@ -151,8 +151,8 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
 
     def cross_entropy_gradient(logits: Any, labels: Any) -> Any:
         logs = torch.log_softmax(logits.float(), -1)
-        places = torch.arange(logits.shape[1], device=logits.device)[None, :]
-        slope = (torch.exp(logs) - (places == labels[:, None]).float()) / logits.shape[0]
+        places = torch.arange(logits.shape[1], device=logits.device).unsqueeze(0)
+        slope = (torch.exp(logs) - (places == labels.unsqueeze(1)).float()) / logits.shape[0]
         return functional.nll_loss(logs, labels.long()), slope.to(logits.dtype)
 
     def adam(parameters: Any, slopes: Any, means: Any, squares: Any) -> Any:
@@ -164,7 +164,7 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
 
     def rotary(x: Any, cos: Any, sin: Any) -> Any:
         first, second = x.chunk(2, -1)
-        return x * cos[:, None, :] + torch.cat([-second, first], -1) * sin[:, None, :]
+        return x * cos.unsqueeze(1) + torch.cat([-second, first], -1) * sin.unsqueeze(1)
 
     def attention(q: Any, k: Any, v: Any) -> Any:
         return torch.softmax((q @ k.transpose(-1, -2) * 0.125).float(), -1).to(q.dtype) @ v

@@ -133,6 +133,7 @@ _LATER = {
     "explain": "fuser.report.explanation",
     "Schedule": "fuser.kernel.schedule",
     "profile": "fuser.report.profile",
+    "error_if": "fuser.experimental.checkify",
     "export_kernels": "fuser.takeaway",
     "float0": "fuser.dtypes",
     "triton_call": "fuser.api.triton_call",

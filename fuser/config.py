@@ -80,6 +80,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "thread_guard": ("FUSER_THREAD_GUARD", _boolean, False),  # programs of several processes run in one thread
     "auto_pcast": ("FUSER_AUTO_PCAST", _boolean, True),  # operands that vary along different mesh axes go together
     "explain_cache_misses": ("FUSER_EXPLAIN_CACHE_MISSES", _boolean, False),  # why a function is traced is logged
+    "graph_sources": ("FUSER_GRAPH_SOURCES", _boolean, True),  # str(graph) has the user's line behind each equation
 }
 _LEVELS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 # Settings that stand for several: each of these gets their value.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import pathlib
 import struct
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ COUNTS = (
     *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs"),
 )
 SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version")
+_numbers = itertools.count(1)  # of modules, which the stand-in keeps from one opening to the next
 MAPPED = -3  # what stands for a tensor map in an image
 _MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CUtensorMapDataType of elements of so many bytes
 Twin = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64))
@@ -54,7 +56,12 @@ class Device:
 
     def counts(self) -> dict[str, int]:
         """What was asked of the driver since `reset`."""
-        return {name: value for name, value in zip(COUNTS, self._counts) if value}
+        return {name: value for name, value in zip(COUNTS, self._counts) if value and name != "programs"}
+
+    @property
+    def programs(self) -> int:
+        """The programs of all kernels launched since `reset`."""
+        return int(self._counts[COUNTS.index("programs")])
 
     def reset(self) -> None:
         """Count from 0."""
@@ -88,7 +95,7 @@ class Twins:
         group = self.groups[id(source)]
         address, sizes = self._twin(group)
         read, written = list(group.graph.invars), _written(group)
-        words = [len(self.images) + 1, address, len(sizes), *sizes, len(read) + len(written)]
+        words = [next(_numbers), address, len(sizes), *sizes, len(read) + len(written)]
         for number, v in enumerate([*read, *written]):
             words += [v.aval.nbytes, int(number >= len(read))]
         planned = [(n, launch) for n, launch in enumerate(source.launch["launches"]) if launch.grid]

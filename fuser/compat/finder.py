@@ -18,6 +18,7 @@ from typing import Any
 
 from fuser.compat.names import MODULES, PUBLIC, REFUSED, RENAMED
 from fuser.compat.version import __version__
+from fuser.config import config
 from fuser.errors import AbsentError
 from fuser.gaps import reason
 
@@ -25,7 +26,10 @@ PACKAGES = ("jax", "jaxlib")
 
 
 def install_as_jax() -> ModuleType:
-    """Make `import jax` mean fuser in this process, and return that module. ImportError where the real JAX has been imported."""
+    """Make `import jax` mean fuser in this process, and return that module. ImportError where the real JAX has been imported.
+
+    Programs compare the text of jaxprs, so that `str(graph)` is without the lines of equations from then on, as JAX's is.
+    """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         loaded = sys.modules.get("jax")
         if loaded is not None:
@@ -34,6 +38,7 @@ def install_as_jax() -> ModuleType:
                 "before anything imports it, or start the program with `python -m fuser run`"
             )
         sys.meta_path.insert(0, _Finder())
+        config.update("graph_sources", False)
     return importlib.import_module("jax")
 
 

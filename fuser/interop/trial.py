@@ -12,9 +12,9 @@ from time import thread_time
 from typing import Any
 
 try:
-    from resource import RUSAGE_THREAD, getrusage
+    import resource
 except ImportError:  # not on this system
-    RUSAGE_THREAD = None
+    resource = None  # type: ignore[assignment]
 
 WARM_CALLS = 4  # of the program, that are not timed: caches fill, and programs that write in place are made
 MOST_WAITED = 64  # calls, while what the function runs is measured itself
@@ -81,7 +81,8 @@ class Trial:
 
 def _preemptions() -> int:
     """How often another thread has taken the processor from this one; 0 where nothing tells."""
-    return 0 if RUSAGE_THREAD is None else getrusage(RUSAGE_THREAD).ru_nivcsw
+    thread = getattr(resource, "RUSAGE_THREAD", None)
+    return 0 if thread is None else resource.getrusage(thread).ru_nivcsw
 
 
 def _beyond(ratio: float, limit: float) -> bool:

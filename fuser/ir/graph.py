@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.config import config
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import UNKNOWN, Source
 from fuser.ir.types import ArrayType
@@ -107,7 +108,7 @@ class Graph:
     def __str__(self) -> str:
         from fuser.ir.text import show
 
-        return show(self)
+        return show(self, config.graph_sources)
 
     __repr__ = __str__
 

@@ -127,5 +127,5 @@ class IndexText:
             return self.value(atom.value)
         assert isinstance(atom, Div)
         short = atom.divisor <= MOST_DIVIDED
-        divisor = self.literal(atom.divisor) if short else self.sizes(("divisor", owner, atom.order), atom.divisor)
+        divisor = self.literal(atom.divisor) if short else self.sizes(("divisor", atom), atom.divisor)
         return self.quotient(division, self(atom.base, owner, division), divisor)

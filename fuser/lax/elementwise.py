@@ -28,8 +28,8 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = 1
 
 
-def _function(primitive: Primitive, text: str) -> Callable[..., Any]:
-    name = primitive.name
+def _function(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
+    name = name or primitive.name
 
     def function(*operands: Any, accuracy: Any = None) -> Any:
         values = strict(name, *operands)
@@ -111,10 +111,10 @@ eq, ne, lt, le, gt, ge = _table(
     gt="Whether x > y.",
     ge="Whether x >= y.",
 )
-bitwise_not = _function(E.not_p, "~x.")
-bitwise_and = _function(E.and_p, "x & y.")
-bitwise_or = _function(E.or_p, "x | y.")
-bitwise_xor = _function(E.xor_p, "x ^ y.")
+bitwise_not = _function(E.not_p, "~x.", "bitwise_not")
+bitwise_and = _function(E.and_p, "x & y.", "bitwise_and")
+bitwise_or = _function(E.or_p, "x | y.", "bitwise_or")
+bitwise_xor = _function(E.xor_p, "x ^ y.", "bitwise_xor")
 
 
 def abs(x: Any) -> Any:

@@ -233,6 +233,9 @@ def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, .
 
 def _evaluates_here() -> bool:
     """Whether operations are NumPy's, run at once, and nobody looks at what they give."""
+    override: Any = EVALUATION.override
+    if override is not None and not (getattr(override, "follows_devices", False) and override.before is None):
+        return False
     if (
         devices.default_platform() != "cpu"
         or config.disable_jit
@@ -242,10 +245,7 @@ def _evaluates_here() -> bool:
         or config.default_device is not None
     ):
         return False
-    if config.numpy_rank_promotion == "warn" or config.legacy_prng_key == "warn" or config.check_tracer_leaks:
-        return False
-    override: Any = EVALUATION.override
-    return override is None or (getattr(override, "follows_devices", False) and override.before is None)
+    return not (config.numpy_rank_promotion == "warn" or config.legacy_prng_key == "warn" or config.check_tracer_leaks)
 
 
 def _plain(value: Any) -> bool:

@@ -1,7 +1,8 @@
-"""Reductions over axes on both sides of one that stays, in two steps: along memory first, then over the sums.
+"""Reductions over axes on both sides of one that stays, in two steps: along memory first or across it, then over the sums.
 
 A kernel of the whole would read a short run of memory for each of its results and begin anew far away. The first step
-reads the operand in the order in which it lies, and the second reads one number a run.
+reads the operand in the order in which it lies. Along memory it leaves one number a run; across memory it adds whole blocks of
+runs to each other, element by element, and no vector is reduced to a number before the second step.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from fuser.ir.target import Target
 from fuser.ir.types import is_inexact
 
 LEAST_RUN = 16  # elements of a run that are worth one number
+LEAST_COLUMNS = 128  # elements of a block of runs: a few vectors
+ROWS_AT_ONCE = 8  # blocks that are added while sums are in registers
+MARGIN = 1.5  # by which adding blocks must be quicker: a kernel more, whose arrays have to be found in a cache
 
 
 def with_split_reductions(graph: Graph, target: Target) -> Graph:
@@ -26,20 +30,21 @@ def with_split_reductions(graph: Graph, target: Target) -> Graph:
     producers = graph.producers
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
-        inner = _run(eqn, target, lambda operand: _alone(operand, uses, producers))
-        if not inner:
+        first = _first(eqn, target, lambda operand: _alone(operand, uses, producers))
+        if not first:
             rewriter.keep(rewriter.resolve(eqn))
             continue
         eqn = rewriter.resolve(eqn)
-        sums = rewriter.add(eqn.primitive, eqn.invars[0], **{**eqn.params, "axes": inner})
-        outer = tuple(d for d in eqn.params["axes"] if d not in inner)
-        rewriter.keep(Eqn(eqn.primitive, (sums,), {**eqn.params, "axes": outer}, eqn.outvars, eqn.source))
+        sums = rewriter.add(eqn.primitive, eqn.invars[0], **{**eqn.params, "axes": first})
+        kept = [d for d in range(eqn.invars[0].aval.ndim) if d not in first]
+        rest = tuple(n for n, d in enumerate(kept) if d in eqn.params["axes"])
+        rewriter.keep(Eqn(eqn.primitive, (sums,), {**eqn.params, "axes": rest}, eqn.outvars, eqn.source))
     return rewriter.finish()
 
 
-def _run(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[int, ...]:
-    """The last axes of a reduction, where it pays to reduce over them first; none where it does not. A kernel that also did
-    something else with the operand would have it in its cache, and so it may have to be read once more."""
+def _first(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[int, ...]:
+    """The axes of a reduction over which it pays to reduce first; none where it does not. A kernel that also did something else
+    with the operand would have it in its cache, and so it may have to be read once more."""
     if eqn.primitive.fusion is not Fusion.REDUCE or not _exact_between(eqn):
         return ()
     shape, axes = eqn.invars[0].aval.shape, set(eqn.params["axes"])
@@ -48,15 +53,29 @@ def _run(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[in
     between = math.prod(e for d, e in enumerate(shape) if d not in axes)
     run = math.prod(shape[d] for d in inner)
     runs = math.prod(shape) // max(run, 1)
-    if run < LEAST_RUN or between == 1 or runs == between:
+    if run < 2 or between == 1 or runs == between:
         return ()
     itemsize = eqn.outvars[0].aval.dtype.itemsize
-    stored = target.launch + target.move(2 * runs * itemsize)
-    jumps = runs * target.jump
-    if jumps <= stored:
-        return ()
     again = 0.0 if alone(eqn.invars[0]) else target.move(eqn.invars[0].aval.nbytes)
-    return inner if jumps > stored + again else ()
+    stored = target.launch + target.move(2 * runs * itemsize)
+    along = stored + again if run >= LEAST_RUN else math.inf
+    outer = tuple(d for d in eqn.params["axes"] if d not in inner)
+    rows, columns = math.prod(shape[d] for d in outer), math.prod(shape[max(outer) + 1 :])
+    ended = runs * (target.loop + target.combine)
+    if MARGIN * _across(math.prod(shape), run, rows, columns, itemsize, target) + again < ended:
+        return outer
+    return inner if along < runs * target.jump else ()
+
+
+def _across(size: int, run: int, rows: int, columns: int, itemsize: int, target: Target) -> float:
+    """Seconds of what adding blocks of runs to each other takes besides reading them: sums that are read and written in the nearest
+    level, and a second step, which alone reduces vectors to numbers."""
+    near = target.levels[0]
+    if columns < LEAST_COLUMNS or 2 * columns * itemsize > near.capacity:
+        return math.inf
+    sums = 2 * itemsize * size / min(rows, ROWS_AT_ONCE) / near.bandwidth
+    held = size // rows
+    return sums + target.launch + target.move(2 * held * itemsize) + held // run * target.combine
 
 
 def _exact_between(eqn: Eqn) -> bool:

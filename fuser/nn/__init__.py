@@ -86,7 +86,7 @@ def sparse_sigmoid(x: Any) -> Any:
 
 def soft_sign(x: Any) -> Any:
     """x / (1 + |x|)."""
-    x = inexact_operand("soft_sign", x)
+    x = as_value(x, "soft_sign")
     return x / (fnp.abs(x) + 1)
 
 
@@ -101,7 +101,7 @@ swish = silu
 
 def mish(x: Any) -> Any:
     """x·tanh(softplus(x))."""
-    x = inexact_operand("mish", x)
+    x = as_value(x, "mish")
     return x * fnp.tanh(softplus(x))
 
 
@@ -143,7 +143,7 @@ def gelu(x: Any, approximate: bool = True) -> Any:
     x = inexact_operand("gelu", x)
     if not approximate:
         return 0.5 * x * bind(E.erfc_p, -x * literal(np.sqrt(0.5), x.dtype))
-    inner = np.sqrt(2 / np.pi).item() * (x + 0.044715 * (x**3))
+    inner = literal(np.sqrt(2 / np.pi), x.dtype) * (x + 0.044715 * (x**3))
     return x * (0.5 * (1.0 + fnp.tanh(inner)))
 
 

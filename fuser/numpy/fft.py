@@ -21,7 +21,7 @@ from fuser.lax.replayed import install as _install_replays
 from fuser.lax.values import as_value, axes_of, promote_inexact, where_told
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
-from fuser.numpy.creation import arange, asarray
+from fuser.numpy.creation import arange, asarray, full
 from fuser.numpy.series import pad
 
 __all__ = [
@@ -40,6 +40,17 @@ def _scale(norm: str | None, lengths: Sequence[int], inverse: bool, function: st
     if norm == "forward":
         return 1.0 if inverse else 1.0 / size
     raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward" ({function}).')
+
+
+def _of_nothing(x: Any, kind: FftType, axes: tuple[int, ...], lengths: Sequence[int]) -> Any:
+    """The transform where one of the lengths is zero: an array without elements."""
+    shape = list(x.shape)
+    for d, n in zip(axes, lengths):
+        shape[d] = n
+    if kind is FftType.RFFT:
+        shape[axes[-1]] = lengths[-1] // 2 + 1
+    wide = np.result_type(x.dtype, np.complex64)
+    return full(tuple(shape), 0, np.zeros((), wide).real.dtype if kind is FftType.IRFFT else wide)
 
 
 def _transformed(function: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None) -> Any:
@@ -64,8 +75,8 @@ def _transformed(function: str, kind: FftType, a: Any, s: Any, axes: Any, norm: 
     else:
         lengths = [as_extent(n) for n in s]
     if any(n < 1 for n in lengths):
-        if s is None and kind in (FftType.FFT, FftType.IFFT):
-            return x.astype(np.result_type(x.dtype, np.complex64))  # nothing to transform
+        if s is None and not (kind is FftType.RFFT and lengths[-1] < 1):
+            return _of_nothing(x, kind, axes, lengths)
         raise ValueError(f"Invalid number of FFT data points ({lengths}) specified.")
     wanted = [*lengths[:-1], lengths[-1] // 2 + 1] if inverse_real else lengths
     x = _fitted(V.moveaxis(x, axes, tuple(range(x.ndim - len(axes), x.ndim))), wanted)

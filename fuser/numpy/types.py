@@ -72,7 +72,7 @@ def _scalar_type(name: str, of: Any) -> Any:
     return _ScalarType(name, (), {"dtype": dtype, "__module__": "fuser.numpy", "__doc__": text})
 
 
-bool_ = _scalar_type("bool_", np.bool_)
+bool_ = _scalar_type("bool", np.bool_)
 int8, int16, int32, int64 = (_scalar_type(f"int{n}", f"int{n}") for n in (8, 16, 32, 64))
 uint8, uint16, uint32, uint64 = (_scalar_type(f"uint{n}", f"uint{n}") for n in (8, 16, 32, 64))
 float16, float32, float64 = (_scalar_type(f"float{n}", f"float{n}") for n in (16, 32, 64))

@@ -110,7 +110,7 @@ def _bits(name: str, primitive: Primitive, text: str) -> Ufunc:
         x, y = operands(name, x, y)
         if is_inexact(x.dtype):
             raise TypeError(f"{name} takes integers and bools, got {x.dtype.name}")
-        return bind(primitive, numeric(x), numeric(y)) if name == "left_shift" else bind(primitive, x, y)
+        return bind(primitive, numeric(x), numeric(y)) if primitive is E.shift_left_p else bind(primitive, x, y)
 
     return _documented(function, name, text)
 
@@ -194,7 +194,10 @@ minimum = _binary(
 bitwise_and = _bits("bitwise_and", E.and_p, "x & y, bit by bit.")
 bitwise_or = _bits("bitwise_or", E.or_p, "x | y, bit by bit.")
 bitwise_xor = _bits("bitwise_xor", E.xor_p, "x ^ y, bit by bit.")
-bitwise_left_shift = left_shift = _bits("left_shift", E.shift_left_p, "x << y; zero once all bits are shifted out.")
+left_shift, bitwise_left_shift = (
+    _bits(name, E.shift_left_p, "x << y; zero once all bits are shifted out.")
+    for name in ("left_shift", "bitwise_left_shift")
+)
 
 
 def _integers(name: str, primitive: Primitive, text: str) -> Ufunc:
@@ -260,7 +263,9 @@ def right_shift(x: Any, y: Any, /) -> Any:
     )
 
 
-bitwise_right_shift = right_shift
+def bitwise_right_shift(x: Any, y: Any, /) -> Any:
+    """x >> y, as `right_shift`."""
+    return right_shift(x, y)
 
 
 def square(x: Any, /) -> Any:

@@ -1,7 +1,8 @@
 """`check`: an error as a value that a program must not go on with, for `checkify` to collect.
 
 Its operands are a code, 0 where all is well, and the arrays that messages name; `table` says what each code stands for
-(`experimental/checkify`). Programs cannot be compiled with one: it becomes data before (`checkify`), or with `debug` vanishes.
+(`experimental/checkify`). Where `checkify` does not make it data, programs that are compiled `otherwise` "refuse" it, "ignore" it
+or "raise" the error while they run.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ NOT_FUNCTIONALIZED = (
 )
 
 
-def _type(*avals: ArrayType, debug: bool, threaded: bool = False, **params: Any) -> tuple[ArrayType, ...]:
-    if threaded and not debug:  # it is about to be compiled
+def _type(*avals: ArrayType, otherwise: str, threaded: bool = False, **params: Any) -> tuple[ArrayType, ...]:
+    if threaded and otherwise == "refuse":  # it is about to be compiled
         raise ValueError(NOT_FUNCTIONALIZED)
     return (TOKEN,) if threaded else ()
 
 
-def _eval(*arrays: np.ndarray, debug: bool, threaded: bool = False, **params: Any) -> list[Any]:
-    if not debug:
-        Raising.raised(arrays, **params)
+def _eval(*arrays: np.ndarray, otherwise: str, threaded: bool = False, **params: Any) -> list[Any]:
+    if otherwise != "ignore":
+        Raising.raised(arrays[:-1] if threaded else arrays, **params)
     return [np.zeros((), TOKEN.dtype)] if threaded else []
 
 

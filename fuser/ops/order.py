@@ -33,7 +33,7 @@ def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 # The keys, all below 2^bits, in ascending order, and the positions that they come from; equal ones keep their order.
-order_p = register(
+order_p: Primitive = register(
     Primitive(
         "order",
         Fusion.LIBRARY,

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import TypeRuleError, UnsupportedError
+from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import FLOATS, ArrayType, bfloat16
+from fuser.ops import elementwise as el
+from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshaped
+from fuser.trace.batch import moved, size_of
 
 WORD = np.dtype("uint32")
 COMBINED: dict[str, np.ufunc | None] = {
@@ -50,10 +53,23 @@ def _eval(operand: np.ndarray, targets: np.ndarray, updates: np.ndarray, reducti
     return S.convert(out, operand.dtype)
 
 
-def _batch(*unused: Any, **params: Any) -> Any:
-    raise UnsupportedError(
-        "scatter_rows is made after all transforms, and has no batch rule; batch the scatter instead"
+def _batch(operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+    """The rows of all members of the batch as those of one operand, and targets that count on from member to member."""
+    size = size_of(operands, dims)
+    operand, targets, updates = (moved(x, d, 0, size) for x, d in zip(operands, dims))
+    rows, width = operand.shape[1:]
+    shape, count = targets.shape, updates.shape[1]
+    filled = lambda value: broadcast_in_dim_p.bind(np.asarray(value, WORD), shape=shape, broadcast_dimensions=())
+    first = el.mul_p.bind(iota_p.bind(dtype=WORD, shape=shape, dimension=0), filled(rows))
+    inside = el.lt_p.bind(targets, filled(rows))
+    targets = el.select_n_p.bind(inside, filled(rows * size), el.add_p.bind(targets, first))
+    joined = scatter_rows_p.bind(
+        reshaped(operand, (size * rows, width)),
+        reshaped(targets, (size * count,)),
+        reshaped(updates, (size * count, width)),
+        **params,
     )
+    return reshaped(joined, (size, rows, width)), 0
 
 
 def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -72,6 +88,6 @@ def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 # Each row of updates goes to the row of the operand that its target says, by the reduction, or to none where that is beyond the end;
 # with `unique` no two that count go to one row.
-scatter_rows_p = register(
+scatter_rows_p: Primitive = register(
     Primitive("scatter_rows", Fusion.LIBRARY, type=_type, eval=_eval, batch=_batch, samples=_samples)
 )

@@ -1,6 +1,6 @@
 """One meeting for many collectives: those over the same devices that do not wait for each other become one group.
 
-Sums meet with sums, exchanges (all-to-alls, permutations) with exchanges. What depends on one is put off until nothing else is left to compute; then those that have
+Sums meet with sums, permutations (of blocks, too: all-to-alls) with permutations. What depends on one is put off until nothing else is left to compute; then those that have
 come up are taken together, first where no other over the same devices will come up meanwhile. Between processes they do not wait for the last one where they fill a
 bucket, so that they travel while the devices compute. Gathers stay where they are, so that what they make lives no longer than it must.
 """
@@ -28,7 +28,7 @@ from fuser.ops.collective import (
 from fuser.trace.batch import axis_names
 
 _SUMS = (psum_p, psum_invariant_p, psum_scatter_p)
-_EXCHANGES = (all_to_all_p, ppermute_p)
+_PERMUTATIONS = (all_to_all_p, ppermute_p)
 LOOKAHEAD = 32  # collectives of one kind that are still to come and are looked at
 
 Bucket = Callable[[tuple[Any, ...]], float]  # the bytes of a bucket of collectives over some axes
@@ -36,7 +36,7 @@ Key = tuple[Any, Any, bool]  # the axes, their groups, and whether it is a sum
 
 
 def combine_collectives(graph: Graph, bucket: Bucket | None = None) -> Graph:
-    """The graph of one device with its sums and exchanges in as few meetings as there are that wait for one another.
+    """The graph of one device with its sums and permutations in as few meetings as there are that wait for one another.
 
     Those that fill a `bucket` do not wait for others where something is left to compute.
     """
@@ -46,7 +46,7 @@ def combine_collectives(graph: Graph, bucket: Bucket | None = None) -> Graph:
 
 def _key(eqn: Eqn) -> Key | None:
     """What it has in common with those that it can meet with."""
-    if eqn.primitive not in _SUMS and eqn.primitive not in _EXCHANGES:
+    if eqn.primitive not in _SUMS and eqn.primitive not in _PERMUTATIONS:
         return None
     return axis_names(eqn.params), eqn.params.get("axis_index_groups"), eqn.primitive in _SUMS
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Var
@@ -62,7 +63,7 @@ def _end(eqn: Eqn, waiting: dict[Var, Eqn], done: list[Eqn]) -> None:
 
 
 @dataclass
-class _Spell:
+class _Interval:
     """A collective that stands in the `place` of an order: it starts before the equation `start`, and ends before `end`."""
 
     place: int
@@ -70,7 +71,7 @@ class _Spell:
     end: int
 
 
-def _apart(order: Sequence[Eqn]) -> list[_Spell]:
+def _apart(order: Sequence[Eqn]) -> list[_Interval]:
     """The collectives during which something is computed, at most `MOST_UNDER_WAY` at a time.
 
     Where one more could start, the first of those ends if something has been computed since it started; else the one more waits for the end
@@ -78,27 +79,27 @@ def _apart(order: Sequence[Eqn]) -> list[_Spell]:
     """
     found = {v: n for n, eqn in enumerate(order) for v in eqn.outvars}
     ready = lambda eqn: max((found[v] + 1 for v in eqn.operands() if v in found), default=0)
-    spells = [_Spell(n, ready(eqn), n) for n, eqn in enumerate(order) if is_meeting(eqn)]
-    spells.sort(key=lambda c: c.start)
-    begun: list[_Spell] = []
-    for spell in spells:
-        first = min(_under_way(begun, spell.start), key=lambda c: c.start, default=spell)
-        if len(_under_way(begun, spell.start)) >= MOST_UNDER_WAY and _computes(order[first.start : spell.start]):
-            first.end = spell.start
-        while len(under_way := _under_way(begun, spell.start)) >= MOST_UNDER_WAY:
-            spell.start = min(c.end for c in under_way) + 1
-        spell.start = min(spell.start, spell.end)
-        begun.append(spell)
-    return [c for c in begun if _computes(order[c.start : c.end])]
+    computed = [0, *accumulate(e.primitive.fusion not in (Fusion.MOVEMENT, Fusion.LIBRARY) for e in order)]
+    intervals = [_Interval(n, ready(eqn), n) for n, eqn in enumerate(order) if is_meeting(eqn)]
+    begun: list[_Interval] = []
+    for interval in sorted(intervals, key=lambda c: c.start):
+        begun = [c for c in begun if c.end >= interval.start]
+        first = min(_under_way(begun, interval.start), key=lambda c: c.start, default=interval)
+        if (
+            len(_under_way(begun, interval.start)) >= MOST_UNDER_WAY
+            and computed[first.start] < computed[interval.start]
+        ):
+            first.end = interval.start
+        while len(under_way := _under_way(begun, interval.start)) >= MOST_UNDER_WAY:
+            interval.start = min(c.end for c in under_way) + 1
+        interval.start = min(interval.start, interval.end)
+        begun.append(interval)
+    return [c for c in intervals if computed[c.start] < computed[c.end]]
 
 
-def _under_way(spells: Sequence[_Spell], place: int) -> list[_Spell]:
-    """The spells that a collective which starts in this place would overlap; one that ends early makes room for it."""
-    return [c for c in spells if c.start <= place and (place < c.end or place == c.end == c.place)]
-
-
-def _computes(eqns: Sequence[Eqn]) -> bool:
-    return any(e.primitive.fusion not in (Fusion.MOVEMENT, Fusion.LIBRARY) for e in eqns)
+def _under_way(intervals: Sequence[_Interval], place: int) -> list[_Interval]:
+    """Those that are under way where a collective starts in this place; one that ends early makes room for it."""
+    return [c for c in intervals if c.start <= place and (place < c.end or place == c.end == c.place)]
 
 
 def _steps(eqn: Eqn) -> tuple[Eqn, Eqn]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.api import progress
 from fuser.api.jitted import jit
 from fuser.api.placement import Placement, Said
 from fuser.api.shapes import ShapeDtypeStruct
@@ -56,7 +57,9 @@ class SpreadLowered(Lowered):
     ) -> None:
         backend = with_schedule(backend_of_devices(), traced._backend.asked)
         several = isinstance(divided.mesh, Mesh) and divided.mesh.is_multi_process
-        super().__init__(traced, lower(fewer_collectives(divided.graph, divided.mesh.shape, several), backend))
+        with progress.stage(progress.LOWERING, traced.graph.name):
+            lowering = lower(fewer_collectives(divided.graph, divided.mesh.shape, several), backend)
+        super().__init__(traced, lowering)
         self.spread = divided
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them

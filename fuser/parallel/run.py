@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser import backends
+from fuser.api import progress
 from fuser.api.eager import backend_name
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.backends.base import Alike, KernelSource, Memory
@@ -131,7 +132,9 @@ def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
         fewer_collectives(graph, mesh.shape, mesh.is_multi_process), structures[0], structures[1], (), backend
     )
     with in_turn():
-        return Lowered(traced, lower(traced.graph, backend)).compile()  # of one device: not to be divided again
+        with progress.stage(progress.LOWERING, graph.name):
+            lowering = lower(traced.graph, backend)  # of one device: not to be divided again
+        return Lowered(traced, lowering).compile()
 
 
 @functools.lru_cache(maxsize=256)

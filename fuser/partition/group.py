@@ -73,6 +73,8 @@ class FusionLimits:
     horizontal_bytes: int = (
         1 << 16
     )  # bytes, and operations, that take no longer than a launch: a kernel with less is small
+    horizontal_params: int = 0  # arrays that one such launch may have; 0 = any number
+    horizontal_kinds: tuple[Kind, ...] = FUSIBLE  # of the kernels that one launch may hold
     horizontal_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
 
 

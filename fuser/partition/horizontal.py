@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fuser.ir.graph import Graph, Operand, Var
 from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion
-from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind
+from fuser.partition.group import FusionGroup, FusionLimits, Kind
 
 Offer = Callable[[], bool]  # whether one more merge is allowed
 
@@ -30,7 +30,7 @@ def fused_horizontally(
 
 def small(group: FusionGroup, limits: FusionLimits) -> bool:
     """Whether the group's launch is what it costs, more than its bytes and its arithmetic."""
-    if group.kind not in FUSIBLE:
+    if group.kind not in limits.horizontal_kinds:
         return False
     return group.flops <= limits.horizontal_bytes and touched(group.graph) <= limits.horizontal_bytes
 
@@ -83,7 +83,10 @@ class _Sorting:
             self.behind.add(number)
 
     def _join(self, launch: list[int], number: int) -> None:
-        full = len(launch) >= self.limits.horizontal_parts
+        full = (
+            len(launch) >= self.limits.horizontal_parts
+            or self._arrays([*launch, number]) > self.limits.horizontal_params > 0
+        )
         if full and launch is self.last:
             self.last = launch = []
             self.launches.append(launch)
@@ -95,6 +98,11 @@ class _Sorting:
             self.behind |= {number} if self.needs[number] & set(launch) else set()
             return
         launch.append(number)
+
+    def _arrays(self, numbers: Iterable[int]) -> int:
+        """Arrays that groups read and write, each by itself."""
+        graphs = [self.groups[n].graph for n in numbers]
+        return sum(len(graph.invars) + len(graph.outvars) for graph in graphs)
 
     def finish(self) -> tuple[FusionGroup, ...]:
         """All groups, each behind what it needs, otherwise as late as the last of its parts stood."""

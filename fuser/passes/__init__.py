@@ -8,6 +8,7 @@ from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
 from fuser.passes.algebra.simplifier import simplify
+from fuser.passes.algebra.single_elements import write_single_elements
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
@@ -72,6 +73,7 @@ LOOPS: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("drop_dead", drop_dead),
     ("propagate_constants", propagate_constants),
     ("scatter_to_update", scatter_to_update),
+    ("write_single_elements", write_single_elements),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward_carries),
     ("parallelise_loops", parallelise_loops),

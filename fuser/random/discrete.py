@@ -87,7 +87,8 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
 def _extent(name: str, x: Any) -> int:
     if isinstance(x, Tracer):
         raise x._refuse(f"fuser.random.{name}")
-    return operator.index(np.asarray(x).item())
+    number = np.asarray(x).item()
+    return int(number) if isinstance(number, float) and name == "choice" else operator.index(number)
 
 
 def shuffle(key: Any, x: Any, axis: int) -> Any:

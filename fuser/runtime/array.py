@@ -443,15 +443,20 @@ def from_dlpack(source: Any) -> Array:
     return from_torch(dlpack.from_dlpack(source))
 
 
+def require_device(tensor: Any, number: int) -> None:
+    """ValueError where a CUDA tensor lies on another device than the one of that number."""
+    if tensor.device.index != number:
+        raise ValueError(
+            f"an array on cuda:{tensor.device.index} reaches a program on cuda:{number}; move it with device_put"
+        )
+
+
 def device_array_over(tensor: Any, dtype: np.dtype[Any] | None = None) -> Any:
     """The native core's array over the memory of a dense CUDA tensor; a copy where kernels could not read it. `dtype` is the
     elements' own where torch knows but a carrier."""
     if tensor.device.type == "cpu":
         return native.device_upload(to_numpy(Array(tensor, dtype=dtype)))
-    if tensor.device.index != native.cuda_device():
-        raise ValueError(
-            f"an array on cuda:{tensor.device.index} reaches a program on cuda:{native.cuda_device()}; move it with device_put"
-        )
+    require_device(tensor, native.cuda_device())
     shape, kind = tuple(tensor.shape), dtype or numpy_dtype(tensor.dtype)
     found = native.device_foreign(tensor.data_ptr(), shape, kind, tensor, 0)
     return found.clone() if found.address % _ALIGNMENT else found

@@ -257,7 +257,9 @@ def last_level_cache() -> int:
     return max(sizes, default=32 << 20)
 
 
+@functools.cache
 def _driver() -> bool:
+    """Whether this machine has an NVIDIA driver, which it does not get while a process runs; each eager operation asks."""
     return any(pathlib.Path(path).exists() for path in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"))
 
 

@@ -146,12 +146,18 @@ def i1(x: Any) -> Any:
 
 def xlogy(x: Any, y: Any) -> Any:
     """x·log(y), and 0 where x is 0 and y is not nan; the derivatives are log(y) and x/y throughout."""
-    return bind(L.xlogy_p, *inexact_operands("xlogy", x, y))
+    x, y = inexact_operands("xlogy", x, y)
+    if is_complex(x.dtype):
+        return fnp.where((x != 0) | fnp.isnan(y), x * fnp.log(y), fnp.zeros_like(x))
+    return bind(L.xlogy_p, x, y)
 
 
 def xlog1py(x: Any, y: Any) -> Any:
     """x·log(1 + y), and 0 where x is 0 and y is not nan; the derivatives are log(1 + y) and x/(1 + y) throughout."""
-    return bind(L.xlog1py_p, *inexact_operands("xlog1py", x, y))
+    x, y = inexact_operands("xlog1py", x, y)
+    if is_complex(x.dtype):
+        return fnp.where((x != 0) | fnp.isnan(y), x * fnp.log1p(y), fnp.zeros_like(x))
+    return bind(L.xlog1py_p, x, y)
 
 
 def entr(x: Any) -> Any:
@@ -268,7 +274,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
     x = inexact_operand("log_ndtr", fnp.asarray(x))
     lower, upper = (-20.0, 8.0) if x.dtype.itemsize == 8 else (-10.0, 5.0)
     far = fnp.minimum(x, lower)
-    series, term = 1.0 + far * 0, 1.0
+    series, term = fnp.ones_like(far), 1.0
     for n in range(1, series_order + 1):
         term *= 2 * n - 1
         series = series + (-1) ** n * term / far ** (2 * n)

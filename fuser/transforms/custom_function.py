@@ -127,12 +127,16 @@ class Call:
 
     def merged(self, function: Callable[..., Any], hidden: Sequence[Any], given: Sequence[Any]) -> Any:
         """`function` on all arguments, those that are differentiated being `given` as leaves."""
+        return function(*self.arguments(hidden, given))
+
+    def arguments(self, hidden: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        """All arguments, those that are differentiated being `given` as leaves."""
         args: list[Any] = [None] * self.count
         for number, value in zip(self.nondiff, self.static_args(hidden)):
             args[number] = value
         for number, value in zip(self.diff, tree.unflatten(self.in_tree, given)):
             args[number] = value
-        return function(*args)
+        return args
 
     def function(self, *operands: Any) -> list[Any]:
         """The flat function."""

@@ -116,7 +116,7 @@ def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symb
 
     def flat(primals: Sequence[Any], perturbed: Sequence[bool]) -> tuple[list[Any], list[Any], Callable[..., Any]]:
         given = [CustomVJPPrimal(p, use) for p, use in zip(primals, perturbed)] if symbolic else primals
-        result = call.merged(fwd, (), given)
+        result = fwd(*call.arguments((), given))
         primal_out, residual_tree = pair_of(result, rule, call.name, "primal output, residuals")
         outs = call.primals_out(primal_out, rule, "VJP fwd")
         leaves, structure = tree.flatten(residual_tree)

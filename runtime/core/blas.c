@@ -135,8 +135,9 @@ static PyObject *blas_workspace(PyObject *module, PyObject *capsule) {
 
 /* blas_open(path): open cuBLASLt; OSError where it is not there. */
 static PyObject *blas_open(PyObject *module, PyObject *path) {
+    CONTEXT_GUARD(guard);
     const char *name = PyUnicode_AsUTF8(path);
-    void *library = name == NULL || enter_device() < 0 ? NULL : dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *library = name == NULL || enter_device(&guard) < 0 ? NULL : dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (PyErr_Occurred())
         return NULL;
     if (library == NULL)

@@ -57,11 +57,12 @@ static void trim(void) {
 }
 
 Address take_device_memory(size_t bytes, Handle stream, size_t *block, PyObject *label) {
+    CONTEXT_GUARD(guard);
     int class = class_of(bytes, block);
     Address found = reused(class, stream);
     if (found != 0)
         kept -= *block;
-    else if (enter_device() < 0)
+    else if (enter_device(&guard) < 0)
         return 0;
     if (found == 0 && driver.allocate(&found, *block, stream) != 0) {
         trim();
@@ -232,10 +233,11 @@ static Status upload_piece(Address to, const char *from, size_t bytes, Handle st
 
 /* device_upload(ndarray): its values on the device, copied in the order of the current stream. */
 static PyObject *device_upload(PyObject *module, PyObject *object) {
+    CONTEXT_GUARD(guard);
     if (!PyArray_Check(object))
         return PyErr_Format(PyExc_TypeError, "device_upload takes an ndarray");
     PyArrayObject *source = (PyArrayObject *)PyArray_FROM_OF(object, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED);
-    Handle stream = source == NULL || enter_device() < 0 ? NULL : current_stream();
+    Handle stream = source == NULL || enter_device(&guard) < 0 ? NULL : current_stream();
     DeviceArray *array = NULL;
     if (stream != NULL)
         array = (DeviceArray *)new_device_array(PyArray_NDIM(source), PyArray_DIMS(source), PyArray_DESCR(source), stream, NULL);
@@ -254,10 +256,11 @@ static PyObject *device_upload(PyObject *module, PyObject *object) {
 
 /* device_download(array): its values as a new ndarray, once they are computed. */
 static PyObject *device_download(PyObject *module, PyObject *object) {
+    CONTEXT_GUARD(guard);
     if (!is_device_array(object))
         return PyErr_Format(PyExc_TypeError, "device_download takes a DeviceArray");
     DeviceArray *array = (DeviceArray *)object;
-    if (enter_device() < 0)
+    if (enter_device(&guard) < 0)
         return NULL;
     PyArrayObject *made = (PyArrayObject *)new_ndarray((int)Py_SIZE(array), array->dims, array->dtype, NULL);
     if (made == NULL)
@@ -276,6 +279,7 @@ static PyObject *device_download(PyObject *module, PyObject *object) {
 
 /* device_empty(shape, dtype, label): an array of undefined contents. */
 static PyObject *device_empty(PyObject *module, PyObject *args) {
+    CONTEXT_GUARD(guard);
     PyObject *shape, *label = NULL;
     PyArray_Descr *dtype;
     npy_intp dims[NPY_MAXDIMS];
@@ -284,12 +288,13 @@ static PyObject *device_empty(PyObject *module, PyObject *args) {
     int ndim = (int)PyTuple_GET_SIZE(shape);
     for (int k = 0; k < ndim && k < NPY_MAXDIMS; k++)
         dims[k] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, k));
-    Handle stream = PyErr_Occurred() || enter_device() < 0 ? NULL : current_stream();
+    Handle stream = PyErr_Occurred() || enter_device(&guard) < 0 ? NULL : current_stream();
     return stream == NULL ? NULL : new_device_array(ndim, dims, dtype, stream, label);
 }
 
 /* device_foreign(address, shape, dtype, owner, stream): memory that another library keeps; stream 0: the current one. */
 static PyObject *device_foreign(PyObject *module, PyObject *args) {
+    CONTEXT_GUARD(guard);
     PyObject *shape, *owner;
     PyArray_Descr *dtype;
     unsigned long long address, stream;
@@ -299,7 +304,7 @@ static PyObject *device_foreign(PyObject *module, PyObject *args) {
     int ndim = (int)PyTuple_GET_SIZE(shape);
     for (int k = 0; k < ndim && k < NPY_MAXDIMS; k++)
         dims[k] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, k));
-    if (PyErr_Occurred() || enter_device() < 0)
+    if (PyErr_Occurred() || enter_device(&guard) < 0)
         return NULL;
     Handle order = stream ? (Handle)(uintptr_t)stream : current_stream();
     DeviceArray *array = order == NULL ? NULL : blank(ndim, dims, dtype);
@@ -318,7 +323,8 @@ static PyObject *device_memory(PyObject *module, PyObject *ignored) {
 
 /* device_trim(): give what the pool keeps back to the driver. */
 static PyObject *device_trim(PyObject *module, PyObject *ignored) {
-    if (driver.library != NULL && enter_device() == 0)
+    CONTEXT_GUARD(guard);
+    if (driver.library != NULL && enter_device(&guard) == 0)
         trim();
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
@@ -384,7 +390,8 @@ static PyObject *part(DeviceArray *self, PyObject *args) {
 
 /* clone(): the same values in memory of their own. */
 static PyObject *cloned(DeviceArray *self, PyObject *ignored) {
-    Handle stream = enter_device() < 0 ? NULL : current_stream();
+    CONTEXT_GUARD(guard);
+    Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     if (stream == NULL || order_device_array(self, stream) < 0)
         return NULL;
     DeviceArray *made = (DeviceArray *)new_device_array((int)Py_SIZE(self), self->dims, self->dtype, stream, NULL);
@@ -395,14 +402,16 @@ static PyObject *cloned(DeviceArray *self, PyObject *ignored) {
 }
 
 static PyObject *ordered(DeviceArray *self, PyObject *ignored) {
-    Handle stream = enter_device() < 0 ? NULL : current_stream();
+    CONTEXT_GUARD(guard);
+    Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     return stream == NULL || order_device_array(self, stream) < 0 ? NULL : Py_NewRef((PyObject *)self);
 }
 
 static PyObject *block_until_ready(DeviceArray *self, PyObject *ignored) {
+    CONTEXT_GUARD(guard);
     Handle stream = root_of(self)->stream;
     Status result;
-    if (enter_device() < 0)
+    if (enter_device(&guard) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     result = driver.stream_synchronize(stream);
@@ -411,7 +420,8 @@ static PyObject *block_until_ready(DeviceArray *self, PyObject *ignored) {
 }
 
 static PyObject *is_ready(DeviceArray *self, PyObject *ignored) {
-    return enter_device() < 0 ? NULL : PyBool_FromLong(driver.stream_query(root_of(self)->stream) == 0);
+    CONTEXT_GUARD(guard);
+    return enter_device(&guard) < 0 ? NULL : PyBool_FromLong(driver.stream_query(root_of(self)->stream) == 0);
 }
 
 static PyGetSetDef properties[] = {

@@ -5,7 +5,7 @@
    captured: the device decides, and the host never reads the predicate. */
 #include "device_ops.h"
 
-enum { LARGEST = 128, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
+enum { LARGEST = 512, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
 
 /* set_condition(handle, address, branch, last): the handle is 1 where the byte at `address` is not 0, or, with a `last`
    branch of at least 0, where the int32 there, clamped to 0 … last, is `branch`. */
@@ -27,10 +27,11 @@ static Handle condition;
 static void *condition_library; /* the driver that it was loaded by */
 
 int load_condition(void) {
+    CONTEXT_GUARD(guard);
     Handle module;
     if (condition != NULL && condition_library == driver.library)
         return 0;
-    if (enter_device() < 0 || check(driver.module_load(&module, condition_text), "the code of conditions") < 0 ||
+    if (enter_device(&guard) < 0 || check(driver.module_load(&module, condition_text), "the code of conditions") < 0 ||
         check(driver.module_function(&condition, module, "set_condition"), "the code of conditions") < 0)
         return -1;
     condition_library = driver.library;

@@ -180,6 +180,7 @@ static int bind_argument(Call *call, const DeviceProgram *self, int number, int 
 }
 
 static int run_on_device(Call *call, const Step *step, DeviceProgram *self, uint64_t *table) {
+    CONTEXT_GUARD(guard);
     uint64_t numbers = 0;
     size_t block = 0;
     Address scratch = 0;
@@ -187,7 +188,7 @@ static int run_on_device(Call *call, const Step *step, DeviceProgram *self, uint
         if (bind_argument(call, self, k, step->arguments[k], &table[k], &numbers) < 0)
             return -1;
     Variant *variant = variant_of(self, numbers);
-    if (variant == NULL || enter_device() < 0 || allocate_outputs(call, step) < 0)
+    if (variant == NULL || enter_device(&guard) < 0 || allocate_outputs(call, step) < 0)
         return -1;
     for (int k = 0; k < self->outputs; k++)
         table[self->arguments + k] = (uint64_t)(uintptr_t)call->slots[step->outputs[k].slot].data;
@@ -222,11 +223,12 @@ int run_device(Call *call, const Step *step) {
 
 /* program(arrays): on the arguments, then the outputs, as a profile runs it. */
 static PyObject *program_call(DeviceProgram *self, PyObject *args, PyObject *kwargs) {
+    CONTEXT_GUARD(guard);
     PyObject *arrays;
     if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &arrays))
         return NULL;
     int count = self->arguments + self->outputs;
-    Handle stream = enter_device() < 0 ? NULL : current_stream();
+    Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     Variant *variant = stream == NULL ? NULL : variant_of(self, 0);
     uint64_t *table = variant == NULL ? NULL : PyMem_Calloc(self->entries, sizeof *table);
     if (table == NULL)

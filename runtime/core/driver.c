@@ -11,6 +11,7 @@ static const struct { const char *name; void **place; bool conditional; } symbol
     {"cuDeviceGetAttribute", (void **)&driver.device_attribute, false},
     {"cuDeviceGetName", (void **)&driver.device_name, false},
     {"cuDevicePrimaryCtxRetain", (void **)&driver.context_retain, false},
+    {"cuCtxGetCurrent", (void **)&driver.context_get, false},
     {"cuCtxSetCurrent", (void **)&driver.context_set, false},
     {"cuGetErrorString", (void **)&driver.error_string, false},
     {"cuMemAllocAsync", (void **)&driver.allocate, false},
@@ -67,18 +68,27 @@ int check(Status result, const char *what) {
     return -1;
 }
 
-int enter_device(void) {
-    static _Thread_local Handle entered;
-    if (entered == driver.context && entered != NULL)
-        return 0;
+int enter_device(ContextGuard *guard) {
+    Handle current = NULL;
     if (driver.library == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the CUDA driver is not open; cuda_open comes first");
         return -1;
     }
+    if (check(driver.context_get(&current), "the current context") < 0)
+        return -1;
+    if (current == driver.context)
+        return 0;
     if (check(driver.context_set(driver.context), "a context") < 0)
         return -1;
-    entered = driver.context;
+    if (guard->before == NULL)
+        guard->before = current;
     return 0;
+}
+
+void leave_device(ContextGuard *guard) {
+    if (guard->before != NULL)
+        driver.context_set(guard->before);
+    guard->before = NULL;
 }
 
 Handle current_stream(void) {
@@ -118,11 +128,12 @@ static int find_symbols(void *library, const char *path) {
 }
 
 static int start_device(int number) {
+    CONTEXT_GUARD(guard);
     int device, version;
     driver.device = number;
     if (check(driver.init(0), "to start") < 0 || check(driver.device_get(&device, number), "the device") < 0 ||
         check(driver.version(&version), "its version") < 0 ||
-        check(driver.context_retain(&driver.context, device), "a context") < 0 || enter_device() < 0)
+        check(driver.context_retain(&driver.context, device), "a context") < 0 || enter_device(&guard) < 0)
         return -1;
     driver.conditional &= version >= CONDITIONAL_FROM;
     memset(capture_streams, 0, sizeof capture_streams);
@@ -154,8 +165,9 @@ static PyObject *cuda_open(PyObject *module, PyObject *args) {
 
 /* cuda_attribute(number): an integer that the driver knows of the device (CUdevice_attribute). */
 static PyObject *cuda_attribute(PyObject *module, PyObject *number) {
+    CONTEXT_GUARD(guard);
     int value, which = (int)PyLong_AsLong(number);
-    if (PyErr_Occurred() || enter_device() < 0 || check(driver.device_attribute(&value, which, driver.device), "an attribute") < 0)
+    if (PyErr_Occurred() || enter_device(&guard) < 0 || check(driver.device_attribute(&value, which, driver.device), "an attribute") < 0)
         return NULL;
     return PyLong_FromLong(value);
 }
@@ -174,7 +186,8 @@ static PyObject *cuda_conditional(PyObject *module, PyObject *ignored) { return 
 
 /* cuda_synchronize(): wait until the current stream is idle. */
 static PyObject *cuda_synchronize(PyObject *module, PyObject *ignored) {
-    Handle stream = enter_device() < 0 ? NULL : current_stream();
+    CONTEXT_GUARD(guard);
+    Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     Status result;
     if (stream == NULL)
         return NULL;
@@ -184,14 +197,21 @@ static PyObject *cuda_synchronize(PyObject *module, PyObject *ignored) {
     return check(result, "to wait") < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static void unload(PyObject *capsule) { driver.module_unload(PyCapsule_GetPointer(capsule, NULL)); }
+static void unload(PyObject *capsule) {
+    CONTEXT_GUARD(guard);
+    if (enter_device(&guard) < 0)
+        PyErr_WriteUnraisable(capsule);
+    else
+        driver.module_unload(PyCapsule_GetPointer(capsule, NULL));
+}
 
 /* cuda_module(image): the code for a device, kept by the capsule. */
 static PyObject *cuda_module(PyObject *module, PyObject *image) {
+    CONTEXT_GUARD(guard);
     Handle loaded;
     char *bytes;
     Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(image, &bytes, &size) < 0 || enter_device() < 0 ||
+    if (PyBytes_AsStringAndSize(image, &bytes, &size) < 0 || enter_device(&guard) < 0 ||
         check(driver.module_load(&loaded, bytes), "generated code") < 0)
         return NULL;
     return PyCapsule_New(loaded, NULL, unload);
@@ -201,11 +221,12 @@ enum { PLAIN_SHARED_BYTES = 48 << 10, MAX_DYNAMIC_SHARED = 8 };
 
 /* cuda_function(module, name, shared): the address of a kernel that may use so many bytes of shared memory. */
 static PyObject *cuda_function(PyObject *module, PyObject *args) {
+    CONTEXT_GUARD(guard);
     PyObject *capsule;
     const char *name;
     int shared;
     Handle function;
-    if (!PyArg_ParseTuple(args, "O!si", &PyCapsule_Type, &capsule, &name, &shared) || enter_device() < 0 ||
+    if (!PyArg_ParseTuple(args, "O!si", &PyCapsule_Type, &capsule, &name, &shared) || enter_device(&guard) < 0 ||
         check(driver.module_function(&function, PyCapsule_GetPointer(capsule, NULL), name), name) < 0)
         return NULL;
     if (shared > PLAIN_SHARED_BYTES && check(driver.function_set(function, MAX_DYNAMIC_SHARED, shared), "its shared memory") < 0)

@@ -39,6 +39,7 @@ struct Driver {
     Status (*device_attribute)(int *, int, int);
     Status (*device_name)(char *, int, int);
     Status (*context_retain)(Handle *, int);
+    Status (*context_get)(Handle *);
     Status (*context_set)(Handle);
     Status (*error_string)(Status, const char **);
     Status (*allocate)(Address *, size_t, Handle);
@@ -85,8 +86,13 @@ extern struct Driver driver;
 
 /* -1 with a RuntimeError that says what the driver refused, in its words; 0 where it did not. */
 int check(Status result, const char *what);
-/* Make the device's context current in this thread. */
-int enter_device(void);
+/* What a function that calls the driver declares first: the context that was current in its thread, another library's perhaps, is
+   current again when it returns. */
+typedef struct { Handle before; } ContextGuard;
+void leave_device(ContextGuard *guard);
+#define CONTEXT_GUARD(name) __attribute__((cleanup(leave_device))) ContextGuard name = {NULL}
+/* Make the device's context current in this thread, until the guard leaves. */
+int enter_device(ContextGuard *guard);
 /* The stream that work goes to now: torch's current one where torch uses the device too, else our own. NULL with an
    exception set fails; the legacy stream is (Handle)1, as the driver names it. */
 Handle current_stream(void);

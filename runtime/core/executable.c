@@ -218,14 +218,14 @@ int walk_to_meeting(Call *call, int *next) {
 }
 
 int begin_call(Call *call, const Executable *executable, Slot *slots, Slot *inputs, char *arena) {
-    *call = (Call){executable, slots, NULL, NULL, NULL};
+    *call = (Call){executable, slots, NULL, NULL, NULL, {NULL}};
     memset(slots, 0, executable->slot_count * sizeof(Slot));
     for (int k = 0; k < executable->input_count; k++)
         slots[executable->inputs[k]] = inputs[k];
     for (int k = 0; k < executable->const_count; k++)
         put(&slots[executable->const_slots[k]], Py_NewRef(executable->consts[k]));
     if (executable->device)
-        call->stream = enter_device() < 0 ? NULL : current_stream();
+        call->stream = enter_device(&call->context) < 0 ? NULL : current_stream();
     return executable->device && call->stream == NULL ? -1 : start_arena(call, arena);
 }
 
@@ -233,6 +233,8 @@ void end_call(Call *call, const char *arena) {
     for (int k = 0; k < call->executable->slot_count; k++)
         Py_XDECREF(call->slots[k].object);
     end_arena(call, arena);
+    if (call->executable->device)
+        leave_device(&call->context);
 }
 
 int run_executable(const Executable *executable, Slot *inputs, PyObject **outputs) {

@@ -66,6 +66,7 @@ struct Call {
     char *arena;
     PyObject *arena_owner; /* once an array over the arena may have left the call's sight */
     Handle stream;         /* of one on the device */
+    ContextGuard context;
 };
 
 typedef struct {

@@ -10,13 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 64, PARAMS = 128, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, NOT_READY = 600, UPDATE_FAILED = 910 };
+enum { STREAMS = 64, PARAMS = 512, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
 struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs; } counts;
 int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080;
 int64_t memory_limit = INT64_MAX;
 char fault[512];
+/* The device's context, and the one that is current in a thread: none in a new one. */
+static int own_context;
+static _Thread_local void *current_context;
 
 typedef struct { uint64_t address, size; int live, writer; uint64_t written, read[STREAMS]; } Memory;
 typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment. Buffer MAPPED: a tensor map of buffer number `by_value` */
@@ -64,6 +67,12 @@ static int64_t allocated;
 static int failed(const char *words, const char *name) {
     if (!fault[0]) snprintf(fault, sizeof fault, words, name);
     return FAILED;
+}
+
+/* Whether another context than the device's is current, in which its streams mean nothing. */
+static int elsewhere(void) {
+    if (current_context == &own_context) return 0;
+    return failed("%s", "a call without the device's context");
 }
 
 static int of(void *handle) { return (uintptr_t)handle <= 2 ? 0 : (int)((Stream *)handle - streams); }
@@ -234,6 +243,7 @@ static void push(Queue *queue, const Task *task) {
 
 static int enqueue(void *handle, const Task *task) {
     int number = of(handle);
+    if (elsewhere()) return FOREIGN;
     Stream *stream = &streams[number];
     if (stream->capturing) {
         if (stream->dependency != stream->capturing->nodes.count) return failed("a captured operation does not follow %s", "the node before it");
@@ -256,14 +266,16 @@ int cuDriverGetVersion(int *found) { *found = version; return 0; }
 int cuDeviceGet(int *device, int number) { *device = number; return number ? 101 : 0; }
 int cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "stand-in"); return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1; return 0; }
-int cuDevicePrimaryCtxRetain(void **context, int device) { static int one; *context = &one; return 0; }
-int cuCtxSetCurrent(void *context) { return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &own_context; return 0; }
+int cuCtxGetCurrent(void **context) { *context = current_context; return 0; }
+int cuCtxSetCurrent(void *context) { current_context = context; return 0; }
 int cuGetErrorString(int error, const char **words) {
     *words = error == FAILED && fault[0] ? fault : error == OUT_OF_MEMORY ? "out of memory" : "unspecified launch failure";
     return 0;
 }
 int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
     counts.calls++, counts.allocations++;
+    if (elsewhere()) return FOREIGN;
     if (allocated + (int64_t)bytes > memory_limit) return OUT_OF_MEMORY;
     if (streams[of(stream)].capturing) return failed("memory is allocated while %s", "a graph is captured");
     char *memory = aligned_alloc(512, (bytes + 511) / 512 * 512);
@@ -304,10 +316,11 @@ int cuMemsetD8Async(uint64_t at, unsigned char value, size_t count, void *stream
 int cuMemsetD32Async(uint64_t at, unsigned value, size_t count, void *stream) { return set(at, value, 4 * count, 4, stream); }
 int cuStreamCreate(void **stream, unsigned flags) {
     if (stream_count == STREAMS) return OUT_OF_MEMORY;
+    if (elsewhere()) return FOREIGN;
     *stream = &streams[stream_count++];
     return 0;
 }
-int cuStreamSynchronize(void *stream) { counts.calls++; host_waits(of(stream)); return 0; }
+int cuStreamSynchronize(void *stream) { counts.calls++; if (elsewhere()) return FOREIGN; host_waits(of(stream)); return 0; }
 int cuStreamQuery(void *stream) { counts.calls++; return streams[of(stream)].done < (uint64_t)streams[of(stream)].queue.count ? NOT_READY : 0; }
 int cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(Event)); return 0; }
 int cuEventRecord(Event *event, void *stream) {
@@ -328,6 +341,7 @@ int cuEventSynchronize(Event *event) { counts.calls++; host_waits(event->stream)
 
 int cuModuleLoadData(Module **loaded, const char *image) {
     int twin = !memcmp(image, "fuser-twin", 10);
+    if (elsewhere()) return FOREIGN;
     const int64_t *at = (const int64_t *)(image + 16);
     for (Module *module = modules; twin && module; module = module->next) /* all kernels of one source */
         if (module->number == *at) { *loaded = module; return 0; }
@@ -368,7 +382,7 @@ int cuModuleGetFunction(Function **found, Module *module, const char *name) {
         if (!strcmp(module->entries[k].name, name)) (*found)->entry = &module->entries[k];
     return (*found)->entry ? 0 : 500;
 }
-int cuModuleUnload(Module *module) { return 0; }
+int cuModuleUnload(Module *module) { return elsewhere() ? FOREIGN : 0; }
 int cuFuncSetAttribute(Function *function, int attribute, int value) { return 0; }
 /* A map, in the place of CUtensorMap: a word to know it by, the address and the bytes from there to its last element. */
 int cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, uint64_t address, const uint64_t *extents, const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleaved, int swizzle, int promotion, int outside) {
@@ -396,6 +410,7 @@ static int lies_within(const Module *module, const Entry *entry, const uint64_t 
 int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
     counts.calls++, counts.launches++, counts.programs += x;
     if (refuse_launches) return FAILED;
+    if (elsewhere()) return FOREIGN;
     if (!execute && !streams[of(stream)].capturing) return 0;
     int count = function->module ? function->entry->count : 4;
     Task task = {.kind = KERNEL, .kernel = {function, calloc(count + 1, 8)}};

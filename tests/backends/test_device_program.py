@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ pytest.importorskip("triton")
 import fuser
 import fuser.numpy as fnp
 from fuser import lax
+from fuser.backends.triton.device import code
 from fuser.errors import OutOfMemoryError
 from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
@@ -97,6 +100,18 @@ def choices(x: Any, which: Any) -> Any:
     return lax.scan(lambda c, k: (lax.switch(k, branches, c) * 0.3, c.sum()), x, which)
 
 
+def with_sorts(x: Any, places: Any) -> Any:
+    """What was torch's or the host's in the body of a loop that the device ends."""
+
+    def step(c: tuple[Any, Any]) -> tuple[Any, Any]:
+        y = fnp.sort(c[1] @ c[1] * 0.05, axis=-1)
+        y = y.at[places].add(y[:4] * 0.5)
+        top = lax.top_k(y, 3)[0].sum()
+        return c[0] + 1, y + lax.igamma(abs(y) + 1, abs(y)) + top * 1e-3
+
+    return lax.while_loop(lambda c: (c[0] < 4) | (c[1].sum() < -1e9), step, (0, x))
+
+
 def with_library(x: Any) -> Any:
     return lax.fori_loop(0, 3, lambda i, c: lax.linalg.qr(c)[0] @ c * 0.1, x)
 
@@ -120,6 +135,7 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "branch not taken": (branch, lambda: (put(*SQUARE), 1e5)),
     "exchange": (exchange, lambda: (put(*SQUARE), put(*SQUARE, seed=1))),
     "nested": (nested, lambda: (put(*SQUARE),)),
+    "sorts": (with_sorts, lambda: (put(*SQUARE), np.array([3, 1, 3, 15], np.int32))),
     "choices": (choices, lambda: (put(*SQUARE), np.array([0, 2, 1, 5, -1], np.int32))),
 }
 
@@ -186,7 +202,7 @@ def test_numbers_are_parameters_of_kernels(device: Any) -> None:
     for a, n in ((2.0, 3), (0.5, -7), (np.float32(4), 1), (fnp.asarray(8.0), 2)):
         device.reset()
         got = run(x, a, n)
-        assert set(device.counts()) <= {"launches", "calls", "allocations"}
+        assert set(device.counts()) <= {"launches", "programs", "calls", "allocations"}
         np.testing.assert_allclose(np.asarray(got), host * np.float32(a) + n, 1e-6)
     on_it = Array(native.device_upload(np.array(2, np.float32)))
     np.testing.assert_allclose(np.asarray(run(x, on_it, 3)), host * 2 + 3, 1e-6)  # a variant that loads it
@@ -300,6 +316,52 @@ def test_streams_wait_for_each_other(device: Any) -> None:
         np.testing.assert_allclose(np.asarray(z), want, 1e-5)
     finally:
         native.cuda_open(device.path, 0, None)
+
+
+def test_contexts_of_threads_and_of_other_libraries(device: Any) -> None:
+    """A thread gets the device's context where it has none, and another library's is current again after each call."""
+    library = device.library
+    library.cuCtxSetCurrent.argtypes = [ctypes.c_void_p]
+    run, x = on_device(lambda x, w: fnp.tanh(x @ w) + 1), put(6, 80)
+    w = put(80, 80, seed=1)
+    want = np.asarray(run(x, w))
+    host, found = np.asarray(x), ctypes.c_void_p()
+    own = ctypes.c_void_p()
+    library.cuCtxGetCurrent(ctypes.byref(own))
+
+    def work() -> list[np.ndarray]:
+        y = run(Array(native.device_upload(host)), w)
+        y.block_until_ready()
+        fresh = on_device(lambda x: fnp.sort(x, axis=0) * 3)(x)  # compiled and loaded here
+        return [np.asarray(y), np.asarray(y.__copy__()), np.asarray(fresh) / 3]
+
+    with ThreadPoolExecutor(1) as threads:
+        results = [threads.submit(work).result()]
+    try:
+        for other in (4096, 8192):  # of another device
+            library.cuCtxSetCurrent(other)
+            results.append(work())
+            library.cuCtxGetCurrent(ctypes.byref(found))
+            assert found.value == other
+    finally:
+        library.cuCtxSetCurrent(own)
+    for first, copied, ordered in results:
+        np.testing.assert_array_equal(first, want)
+        np.testing.assert_array_equal(copied, want)
+        np.testing.assert_allclose(ordered, np.sort(host, axis=0), rtol=1e-6)
+
+
+def test_arrays_of_another_gpu_are_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from fuser.backends.triton import memory
+
+    there = SimpleNamespace(device=SimpleNamespace(type="cuda", index=1), data_ptr=lambda: 4096, is_cuda=True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    words = "an array on cuda:1 reaches a program on cuda:0; move it with device_put"
+    for place in (memory.DEVICE.place, memory.TENSORS.place):
+        with pytest.raises(ValueError, match=words):
+            place(there)
 
 
 def test_the_stand_in_tells_races_early_reads_and_foreign_memory(device: Any) -> None:
@@ -445,6 +507,37 @@ def test_operations_outside_of_jit_stay_on_the_device(device: Any) -> None:
     assert isinstance(y._data, native.DeviceArray)
     np.testing.assert_allclose(np.asarray(y), np.tanh(np.asarray(x) * 2 + 1).sum(0), 1e-5)
     assert fuser.random.normal(fuser.random.key(0), (3,)).shape == (3,)
+
+
+def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Triton would compile: elementwise kernels once, row kernels once for each class of lengths."""
+    compiled, twins = set(), code.images
+
+    class Counting:
+        key = staticmethod(twins.key)
+
+        def __call__(self, *launch: Any) -> Any:
+            compiled.add(code.Images().key(*launch))
+            return twins(*launch)
+
+    monkeypatch.setattr(code, "images", Counting())
+    on_device(lambda x: x + 1)(put(3))
+    shapes = [(4, 100), (8, 201), (16, 205), (64, 1001), (128, 3000)]
+    for function, most in (
+        (lambda x: x + x, 1),
+        (fnp.tanh, 1),
+        (lambda x: x[1:], 2),
+        (lambda x: x.sum(-1), len(shapes)),
+    ):
+        compiled.clear()
+        for shape in shapes:
+            x = put(*shape)
+            np.testing.assert_allclose(np.asarray(function(x)), function(np.asarray(x)), 1e-4, 1e-4)
+        assert 0 < len(compiled) <= most
+        compiled.clear()
+        for rows in (5, 9, 17, 130):
+            function(put(rows, 3000))
+        assert len(compiled) <= 2  # few rows, and many
 
 
 def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -147,3 +148,16 @@ def test_random_updates(shape, data) -> None:
     for number, part in enumerate(parts):
         expected[part] = expected[part][..., ::-1] * 2 + number
     np.testing.assert_array_equal(fuser.jit(function)(u), expected)
+
+
+def test_equal_quotients_share_their_divisor() -> None:
+    """A compiler divides but once where it knows that two divisors are one."""
+
+    def recurrence(a, b):
+        combined = lambda p, q: (p[0] * q[0], p[1] * q[0] + q[1])
+        return fuser.lax.associative_scan(combined, (jnp.abs(a) * 0.5, b))[1]
+
+    x = np.zeros((2000, 16), np.float32)
+    *_, last = fuser.jit(recurrence).lower(x, x).sources
+    divisors = re.findall(r"/ (\w+)\)", last.text)
+    assert len(divisors) > 10 and len(set(divisors)) == 1, last.text

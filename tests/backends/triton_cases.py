@@ -22,6 +22,7 @@ from fuser.ir.types import KEY, ArrayType
 from fuser.trace import tree
 from fuser.trace.core import bind
 from tests.backends.attention_cases import ATTENTION, GRADIENTS, grouped
+from tests.backends.horizontal_launch_cases import HORIZONTAL
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.backends.product_cases import PRODUCTS
 from tests.lax.test_control_flow import PROGRAMS
@@ -255,6 +256,9 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
     """The cases of one suite."""
     if suite == "forms":
         for name, (function, types) in FORMS.items():
+            yield name, function, arrays(types)
+    elif suite == "horizontal":
+        for name, (function, types) in HORIZONTAL.items():
             yield name, function, arrays(types)
     elif suite == "products":
         for name, (function, types) in PRODUCTS.items():

@@ -46,7 +46,8 @@ def registry(shard: int, shards: int, only: str = "") -> Iterator[Case]:
             or (primitive.lower is None and primitive.fusion is not Fusion.DOT and not called(primitive))
         ):
             continue
-        for arrays, params in primitive.samples():
+        samples = list(primitive.samples())
+        for arrays, params in samples[-2:] if called(primitive) else samples:  # all dtypes are computed in float64
             number += 1
             if number % shards == shard:
                 dtypes = ", ".join(str(np.asarray(a).dtype) for a in arrays)

@@ -39,6 +39,11 @@ def test_jax_is_fuser_and_the_real_one_is_not_loaded() -> None:
         assert isinstance(jax._src.core.ShapedArray((2,), jnp.float32), jax.core.ShapedArray)
         assert importlib.util.find_spec("jax.numpy") is not None and "grad" in dir(jax)
         assert float(jax.jit(grad(lambda x: x**3))(2.0)) == 12
+        sine, again = lambda x: jnp.sin(x), [lambda x: jnp.sin(x)][0]
+        graphs = [jax.make_jaxpr(f)(1.0) for f in (sine,
+            again)]
+        assert str(graphs[0]) == str(graphs[1]) and "#" not in str(graphs[0]), graphs[0]
+        assert "#" in graphs[0].pretty_print(source_info=True)
         from fuser.compat import names
         from fuser.compat.finder import resolve
         for module, renamed in names.RENAMED.items():

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.interop import accelerate, segments
+from fuser.interop.numpy import host_kernels
 
 VALUES = (
     *("{a} + {b}", "{a} * {b} - {c}", "{a} / (1 + {b} ** 2)", "{a} - {a}.mean()", "{a} * {n}", "{a}"),
@@ -25,6 +26,9 @@ VALUES = (
         "{a}[np.argsort({b}, kind='stable')]",
         "box.u * {x}",
     ),
+    *("{a} - np.percentile({a}, 30)", "np.where({a} > np.median({a}), {a}, {b})", "np.resize({a}[{a} > {b}], 8)"),
+    "np.bincount(np.flatnonzero({a} > {b}), minlength=8) + {c}",
+    "np.unique(np.round({a}).astype(int), return_inverse=True)[1] + {b}",
 )
 WRITES = (
     *("{a} += {b}", "{a}[1:-1] = {b}[2:]", "{a}[{a} > {x}] = {x}", "{a}[{n}] = {b}.max()", "{a} -= {a}.mean()"),
@@ -128,12 +132,13 @@ def check(seed: int, fallback: str = "segments", backend: str = "reference") -> 
 
 
 def run(seeds: range) -> list[str]:
-    """What is wrong among the programs of these seeds; segments are compiled however small they are."""
+    """What is wrong among the programs of these seeds; segments are compiled, and kernels of the host taken, however small they are."""
     fewest, segments.FEWEST_ELEMENTS = segments.FEWEST_ELEMENTS, 2
+    large, host_kernels.FEWEST = host_kernels.FEWEST, 2
     try:
         return [words for seed in seeds if (words := check(seed)) is not None]
     finally:
-        segments.FEWEST_ELEMENTS = fewest
+        segments.FEWEST_ELEMENTS, host_kernels.FEWEST = fewest, large
 
 
 if __name__ == "__main__":

@@ -77,6 +77,28 @@ def test_compaction_is_numpys(size, share):
         item(x[:-1], mask)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", SIZES)
+def test_histograms_are_numpys(size, dtype):
+    for x in _arrays(size, dtype):
+        if not np.isfinite(x).all():
+            with pytest.raises(ValueError, match="is not finite"):
+                faster(np.histogram)(x)
+            continue
+        for bins in (1, 7, 10, 64, 1000, [-1, 0, 2], "auto"):
+            if bins == "auto" and np.ptp(x) > 100:
+                continue
+            _same(faster(np.histogram)(x, bins), np.histogram(x, bins))
+        edges = np.histogram_bin_edges(x, 13)
+        picked = np.resize(edges, size).astype(dtype)  # on the edges, and next to them
+        near = np.clip(np.nextafter(picked, picked.mean()), picked.min(), picked.max())
+        for each in (picked, near):
+            _same(faster(np.histogram)(each, 13), np.histogram(each, 13))
+        _same(faster(np.histogram)(x, 10, (0, 1)), np.histogram(x, 10, (0, 1)))
+        _same(faster(np.histogram)(x, density=True), np.histogram(x, density=True))
+    assert host_kernels.counts(np.arange(5.0), np.arange(5.0)) is not None
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int64", "uint64", "int32"])
 def test_distinct_integers_are_numpys(dtype):
     random = np.random.default_rng(3)
@@ -90,6 +112,19 @@ def test_distinct_integers_are_numpys(dtype):
         _same(faster(np.unique)(x, **both), np.unique(x, **both))
         _same(faster(np.unique)(x, return_index=True), np.unique(x, return_index=True))
         _same(faster(np.unique)(x, axis=0), np.unique(x, axis=0))
+
+
+def test_arguments_in_all_their_forms():
+    x, whole = np.random.default_rng(4).random(20_000), np.arange(20_000) % 90
+    mask = x > 0.5
+    for function, args, options in (
+        (np.median, (x, 0), {}), (np.median, (x, None, None, True, True), {}), (np.median, (), {"a": x}),
+        (np.quantile, (x, 0.2, 0, None), {}), (np.quantile, (x,), {"q": [0.1], "method": "lower"}), (np.quantile, (), {"a": x, "q": 0.3}),
+        (np.percentile, (x, 20, -1), {}), (np.where, (mask, x, 0), {}), (np.nonzero, (), {"a": mask}), (np.flatnonzero, (x,), {}),
+        (np.unique, (whole, True, True, True), {}), (np.unique, (whole, False), {"return_counts": True}), (np.unique, (), {"ar": whole}),
+        (np.histogram, (x, 5, None, True), {}), (np.histogram, (x,), {"weights": x}), (np.histogram, (), {"a": x, "bins": 3}),
+    ):  # fmt: skip
+        _same(faster(function)(*args, **options), function(*args, **options))
 
 
 def test_accelerated_functions_use_them():

@@ -49,7 +49,7 @@ def test_a_scalar_type_stands_for_its_dtype(name):
     for group in (np.floating, np.inexact, np.integer, np.number, np.generic, np.complexfloating):
         assert fnp.issubdtype(mine, group) == jnp.issubdtype(theirs, group), group
     assert fnp.issubdtype(dtype, mine) and pickle.loads(pickle.dumps(mine)) is mine
-    assert mine.__name__ == {"bool": "bool_"}.get(theirs.__name__, theirs.__name__)
+    assert mine.__name__ == theirs.__name__
 
 
 def test_dtypes_by_scalar_types():
@@ -82,3 +82,15 @@ def test_traced_values_are_arrays():
     assert isinstance(jnp.ones(1), jax.Array)
     with pytest.raises(TypeError, match="cannot be instantiated"):
         fuser.Array((2,))
+
+
+@pytest.mark.parametrize("name", ["left_shift", "bitwise_left_shift", "right_shift", "bitwise_right_shift"])
+def test_functions_of_bits_have_their_own_names(name: str) -> None:
+    mine, theirs = getattr(fnp, name), getattr(jnp, name)
+    assert mine.__name__ == theirs.__name__ == name
+    assert mine(np.int32(-9), 2) == theirs(np.int32(-9), 2)
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"])
+def test_operations_on_bits_have_their_own_names(name: str) -> None:
+    assert getattr(fuser.lax, name).__name__ == getattr(jax.lax, name).__name__ == name

@@ -499,7 +499,7 @@ def test_a_program_lowered_without_devices_runs_on_those_that_compile_is_given()
     assert found.sharding.is_equivalent_to(fuser.NamedSharding(mesh, P("x")), 2)
 
 
-def test_exchanges_that_do_not_wait_for_each_other_meet() -> None:
+def test_permutations_that_do_not_wait_for_each_other_meet() -> None:
     """Borders of both neighbours in one meeting, two steps in two; sums apart from them."""
     mesh, P = mesh_of(fuser, x=8), fuser.P
     down, up = [(n, (n + 1) % 8) for n in range(8)], [((n + 1) % 8, n) for n in range(8)]

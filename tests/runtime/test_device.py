@@ -91,6 +91,31 @@ def test_nothing_imports_torch_without_need():
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
 
+def test_fuser_imports_what_programs_need():
+    """Families of functions and what only some programs use are imported when they are first asked for."""
+    later = (
+        "nn",
+        "random",
+        "scipy",
+        "ref",
+        "export",
+        "pallas",
+        "passes",
+        "partition",
+        "backends.c",
+        "transforms.checkpoint",
+    )
+    code = f"""import fuser, sys
+loaded = [m for m in {later!r} if "fuser." + m in sys.modules]
+assert not loaded, loaded
+assert fuser.nn.relu is not None and fuser.random.key is not None and fuser.checkpoint is not None and fuser.tree.map is not None
+assert fuser.Ref is fuser.ref.Ref and fuser.custom_batching.custom_vmap is not None and fuser.ad_checkpoint.checkpoint is fuser.checkpoint
+"""
+    root = pathlib.Path(device.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_limits_are_measured_by_compiled_code_and_remembered(monkeypatch):
     assert toolchain.compile_shared(limits._SOURCE).path.exists()
     monkeypatch.setattr(limits, "_BUDGET", 0.05)

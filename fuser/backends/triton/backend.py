@@ -14,6 +14,7 @@ from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
+from fuser.backends.triton.horizontal import dtypes, horizontal, parts_of, scalars
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.matmul import refusal, slower_alone
@@ -29,7 +30,7 @@ from fuser.kernel.complex_parts import split_complex, without_rule
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
-from fuser.kernel.schedule import NOTHING_ASKED
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
 from fuser.ops.order import order_p
@@ -39,6 +40,9 @@ from fuser.runtime.executable import Executable
 
 # What is a source of launches of its own, and who writes it.
 CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort, scatter_rows_p: scatter_kernels}
+HORIZONTAL_PARTS = 16  # kernels of one launch, each a branch in its text
+HORIZONTAL_PARAMS = 192  # arrays of one launch, whose addresses and sizes are parameters, of which there are 4 KB
+HORIZONTAL_BYTES = 1 << 28  # that take a hundred times as long as a launch; a kernel of more is launched alone
 
 
 class Triton:
@@ -57,6 +61,10 @@ class Triton:
         driven="kernels are launched from there",
         target=TARGET,
         calls=frozenset(CALLS),
+        horizontal_parts=HORIZONTAL_PARTS,
+        horizontal_bytes=HORIZONTAL_BYTES,
+        horizontal_params=HORIZONTAL_PARAMS,
+        horizontal_kinds=(Kind.ELEMENTWISE,),
     )
 
     @property
@@ -82,6 +90,8 @@ class Triton:
     def emit(self, group: FusionGroup) -> KernelSource | Refusal:
         if group.kind is Kind.LIBRARY:
             return CALLS[group.graph.eqns[-1].primitive].emit(group)
+        if group.kind is Kind.HORIZONTAL:
+            return _horizontal(group)
         if group.kind is Kind.CONTRACTION:
             if (reason := _for_a_library(group)) is not None:
                 return Refusal(reason)
@@ -126,6 +136,16 @@ def _for_a_library(group: FusionGroup) -> str | None:
     """Why a product that nothing has joined runs in a library, which reads its operands where they lie; None where it is generated."""
     eqn = group.graph.eqns[-1]
     return slower_alone(eqn) if eqn.primitive is not attention_p and products.product(group) is not None else None
+
+
+def _horizontal(group: FusionGroup) -> KernelSource:
+    """The kernel of several that share a launch."""
+    parts = parts_of(group)
+    text, made = horizontal(group, parts)
+    launch = {"launches": (made,), "scratch": (), "dtypes": dtypes(parts), "scalars": scalars(parts, _scalars)}
+    names = tuple(f"p{n}" for n in range(len(launch["dtypes"])))  # type: ignore[arg-type]
+    schedules = {group.name: Schedule(warps=made.warps, stages=made.stages, grid=(made.grid,))}
+    return KernelSource(group.name, text, "triton", names, launch, schedules=schedules)
 
 
 def _scalars(kernel: Kernel) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from fuser.runtime.executable import Executable
 from fuser.trace.core import EVALUATION, infer, type_of
 
 MOST = 4096  # programs that are kept
+DEVICE_ARRAY = None if native is None else native.DeviceArray
 
 Program = Callable[..., list[Any]]
 
@@ -56,7 +57,10 @@ class Eager:
             known = self.programs[key] = self._program(primitive, avals, params)
         program, results = known
         data = [a._data if isinstance(a, Array) else np.asarray(a) for a in args]
-        computed = program(*(self.backend.memory.place(d) for d in data))
+        if not all(type(d) is DEVICE_ARRAY for d in data):
+            place = self.backend.memory.place
+            data = [place(d) for d in data]
+        computed = program(*data)
         arrays = [Array(r, aval.weak_type, aval.dtype) for r, aval in zip(computed, results)]
         return arrays if primitive.multiple_results else arrays[0]
 
@@ -77,6 +81,9 @@ def _executable(plan: Plan, backend: Backend) -> Executable:
 
 
 def _reshaping(plan: Plan, executable: Executable) -> Program:
+    """The executable, with results of which one is another's memory in a shape of its own."""
+    if all(v in plan.slot_of and plan.aliases.get(v, v) is v for v in plan.outputs):
+        return executable.call
     shapes = [v.aval.shape for v in plan.outputs]
     return lambda *arrays: [r.reshape(s) for r, s in zip(executable.call(*arrays), shapes)]
 

@@ -11,13 +11,19 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 
-def elementwise(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> list[Function]:
-    """The function of a kernel without reduced axes."""
+def elementwise(
+    kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED, number: str | None = None
+) -> list[Function]:
+    """The function of a kernel without reduced axes; `number` is the parameter that is a program's number, where a launch has others."""
     plane = _plane(kernel, loops)
     if plane is None:
-        return [Line(kernel, loops, kernel.name).write(tiles.line_tile(_itemsize(kernel)).asked(asked))]
+        line = Line(kernel, loops, kernel.name)
+        line.program_param = number
+        return [line.write(tiles.line_tile(_itemsize(kernel)).asked(asked))]
     y, x, tile = plane
-    return [Plane(kernel, loops, kernel.name).write(y, x, tile.asked(asked))]
+    form = Plane(kernel, loops, kernel.name)
+    form.program_param = number
+    return [form.write(y, x, tile.asked(asked))]
 
 
 class Line(Emitter):

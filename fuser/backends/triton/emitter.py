@@ -93,6 +93,9 @@ class Emitter(BlockEmitter):
         self.wide = any(math.prod(param.shape) >= LARGE for param in kernel.params)
         self.ptx = False  # whether the text has forms in PTX of its own, which NVIDIA's GPUs take (`launch.constants`)
         self.scratch: dict[str, int] = {}  # names of scratch parameters: their numbers
+        self.program_param: str | None = (
+            None  # the parameter that is the program's number, where another function calls this one
+        )
         self.maps: dict[str, TensorMap] = {}  # by the names of their parameters
 
     # The parts of a text.
@@ -111,7 +114,13 @@ class Emitter(BlockEmitter):
             constants = {**constants, "PTX": False}
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
         buffers = [*(p.name for p in self.kernel.params), *self.scratch]
-        params = [*self.maps, *buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
+        params = [
+            *([self.program_param] if self.program_param else []),
+            *self.maps,
+            *buffers,
+            *sizes,
+            *(f"{name}: tl.constexpr" for name in constants),
+        ]
         quoted = ", ".join(f'"{s}"' for s in sizes)
         decorator = f"@triton.jit(do_not_specialize=[{quoted}])" if sizes else "@triton.jit"
         head = [decorator, f"def {self.function_name}({', '.join(params)}):"]
@@ -149,7 +158,8 @@ class Emitter(BlockEmitter):
         return loads + [s.offset for s in self.kernel.stores]
 
     def program(self) -> str:
-        return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+        number = self.program_param or "tl.program_id(0)"
+        return f"{number}.to(tl.int64)" if self.wide else number
 
     def split(self, name: str, axes: Sequence[Axis], dims: Dims, last: str = "") -> None:
         """Name the axes that together run along `name`, the last of them fastest."""

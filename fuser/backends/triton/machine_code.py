@@ -85,7 +85,8 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     """What a group's kernel costs on a machine. ToolchainError where it does not compile."""
     arrays = [v.aval for v in (*group.graph.invars, *dict.fromkeys(group.graph.outvars))]
     product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
-    touches = [1 if product else _touches(source.text, name) for name in source.params]
+    together = group.kind is Kind.HORIZONTAL  # whose parts' texts have names of their own
+    touches = [1 if product or together else _touches(source.text, name) for name in source.params]
     most = _most_read(group)
     moved = sum(min(a.nbytes, most) * times for a, times in zip(arrays, touches, strict=True))
     moved += sum(2 * count * np.dtype(dtype).itemsize for count, dtype in source.launch["scratch"])
@@ -93,7 +94,7 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     times = {
         "memory": moved / machine.copy,
         "products" if product else "issue": (
-            _product_seconds(group, machine) if product else sum(launch.issue for launch in launches)
+            _product_seconds(group, machine) if product else sum(x.issue for x in launches) / max(1, len(group.parts))
         ),
         "launch": machine.launch * len(launches),
     }

@@ -12,7 +12,7 @@ from fuser.backends.base import Memory
 from fuser.backends.triton import interpreter
 from fuser.errors import OutOfMemoryError
 from fuser.ir.types import short_dtype
-from fuser.runtime.array import Array, device_array_over, torch_dtype, torch_holds
+from fuser.runtime.array import Array, device_array_over, require_device, torch_dtype, torch_holds
 from fuser.runtime.core import native
 
 
@@ -85,7 +85,13 @@ class TensorMemory:
     def place(self, value: Any) -> Any:
         """An array where kernels can read it: a torch tensor on the GPU; dtypes that torch lacks stay on the host."""
         if not isinstance(value, np.ndarray) and hasattr(value, "data_ptr"):
-            return value if value.device.type == device_name() else value.to(device_name())
+            if value.device.type != device_name():
+                return value.to(device_name())
+            if value.is_cuda:
+                import torch
+
+                require_device(value, torch.cuda.current_device())
+            return value
         value = np.asarray(value)
         if not torch_holds(value.dtype):
             return value

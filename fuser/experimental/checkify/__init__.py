@@ -1,6 +1,6 @@
 """Errors as values, under the names of `jax.experimental.checkify`: checks inside of compiled programs, collected by `checkify`."""
 
-from fuser.experimental.checkify.checks import check, check_error, checkify, debug_check
+from fuser.experimental.checkify.checks import check, check_error, checkify, debug_check, error_if
 from fuser.experimental.checkify.errors import (
     DivisionByZeroError,
     Error,
@@ -36,6 +36,7 @@ __all__ = [
     "checkify",
     "debug_check",
     "div_checks",
+    "error_if",
     "float_checks",
     "index_checks",
     "init_error",

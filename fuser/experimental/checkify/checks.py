@@ -33,6 +33,7 @@ from fuser.ir.names import function_name
 from fuser.ir.primitive import Control
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
+from fuser.lax.control import cond
 from fuser.lax.parallel import pvary
 from fuser.lax.values import as_value
 from fuser.ops.check import Raising, check_p
@@ -295,12 +296,30 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     kind = tuple(ArrayType(p.shape, p.dtype) for p in payload)
     entry = Entry(FailedCheckError, kind, (msg, structure), current_source().short)
     table = Table((entry,), (kind,) if kind else ())
-    check_p.bind(fnp.where(value, np.int32(0), np.int32(1)), *payload, table=table, debug=debug)
+    otherwise = "ignore" if debug else "refuse"
+    check_p.bind(fnp.where(value, np.int32(0), np.int32(1)), *payload, table=table, otherwise=otherwise)
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
     """As `check`, but left out of programs that nothing checks."""
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
+
+
+def error_if(x: Any, pred: Any, msg: str) -> Any:
+    """`x`, a tree, if no element of `pred` is true; else JaxRuntimeError, a ValueError, in compiled programs too while they run.
+
+    Under jit, loops, branches, vmap and derivatives; what holds costs a branch, under vmap a call of Python. A `checkify` around
+    collects it as a `check`.
+    """
+    failed = fnp.any(fnp.asarray(pred, np.bool_))
+    table = Table((Entry(FailedCheckError, (), (msg, tree.structure(((), {}))), current_source().short),))
+    code = fnp.where(failed, np.int32(1), np.int32(0))
+
+    def fail(code: Any) -> None:
+        check_p.bind(code, table=table, otherwise="raise")
+
+    cond(failed, fail, lambda code: None, code)
+    return x
 
 
 def check_error(error: Error) -> None:
@@ -313,9 +332,9 @@ def check_error(error: Error) -> None:
     code = fnp.asarray(error._code)
     arrays = [code, *map(fnp.asarray, error._payload)]
     if code.ndim:
-        _batched(arrays, code.ndim, table=table, debug=False)
+        _batched(arrays, code.ndim, table=table, otherwise="refuse")
     else:
-        check_p.bind(*arrays, table=table, debug=False)
+        check_p.bind(*arrays, table=table, otherwise="refuse")
 
 
 def _batched(arrays: Sequence[Any], rank: int = 1, **params: Any) -> None:
@@ -327,7 +346,10 @@ def _batched(arrays: Sequence[Any], rank: int = 1, **params: Any) -> None:
 def _raised(arrays: Sequence[Any], table: Table, **params: Any) -> None:
     found = Error(arrays[0], arrays[1:], table).get_exception()
     if found is not None:
-        raise JaxRuntimeError(str(found)) from found
+        error = JaxRuntimeError(str(found))
+        for note in getattr(found, "__notes__", ()):  # the user's line
+            error.add_note(note)
+        raise error from found
 
 
 Raising.raised, Raising.batched = staticmethod(_raised), staticmethod(_batched)

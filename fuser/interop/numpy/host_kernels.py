@@ -16,6 +16,9 @@ from fuser.runtime import sources, toolchain
 
 FEWEST = 1 << 14  # elements, below which NumPy's call costs less than what a kernel saves
 SAMPLE = 2048  # of select.c
+LEAST_ROOM = 64  # elements between the pivots of a selection
+TABLES = 4  # of histogram.c
+MOST_BINS = 1 << 14  # whose tables stay in a near cache
 _FLOATS = (np.dtype("float32"), np.dtype("float64"))
 
 
@@ -25,6 +28,13 @@ def _selection(dtype: np.dtype) -> Any:
     wide = dtype.itemsize == 8
     names = f"#define T {'double' if wide else 'float'}\n#define WIDE {int(wide)}\n#define INFINITY __builtin_inf{'' if wide else 'f'}()\n"
     return _compiled(names + sources.read("select.c"), "order_statistics")
+
+
+@functools.cache
+def _histogram(dtype: np.dtype) -> Any:
+    return _compiled(
+        f"#define T {'double' if dtype.itemsize == 8 else 'float'}\n{sources.read('histogram.c')}", "histogram"
+    )
 
 
 @functools.cache
@@ -51,7 +61,7 @@ def neighbours(x: np.ndarray, ranks: list[int]) -> list[tuple[Any, Any]] | None:
     kernel = _selection(x.dtype) if x.dtype in _FLOATS and x.flags.c_contiguous and x.size >= FEWEST else None
     if kernel is None:
         return None
-    room = x.size // 4
+    room = max(x.size // 4, LEAST_ROOM)
     scratch, found = np.empty(SAMPLE + room + 16, x.dtype), np.empty(2, x.dtype)
     results = []
     for rank in ranks:
@@ -66,6 +76,19 @@ def neighbours(x: np.ndarray, ranks: list[int]) -> list[tuple[Any, Any]] | None:
             return None
         results.append((found[0], found[1]))
     return results
+
+
+def counts(x: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
+    """How many elements of x, all of which lie between the outer edges, each bin of equal width has."""
+    fits = x.dtype in _FLOATS and x.dtype == edges.dtype and x.flags.c_contiguous and len(edges) <= MOST_BINS
+    kernel = _histogram(x.dtype) if fits else None
+    if kernel is None:
+        return None
+    found = np.zeros((TABLES, len(edges) - 1), np.int64)
+    scale = np.array([edges[0], edges[-1] - edges[0]], x.dtype)
+    bins = ctypes.c_int64(len(edges) - 1)
+    kernel(_pointer(x), ctypes.c_int64(x.size), _pointer(scale), bins, _pointer(edges), _pointer(found))
+    return found.sum(axis=0)
 
 
 def positions(mask: np.ndarray) -> np.ndarray | None:

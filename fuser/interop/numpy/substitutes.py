@@ -37,10 +37,13 @@ def _substitutes(function: Any) -> Callable[[Callable[..., Any]], Callable[..., 
     """Have a function that gives None where NumPy is to answer stand for NumPy's."""
 
     def register(attempt: Callable[..., Any]) -> Callable[..., Any]:
-        def substitute(a: Any, *args: Any, **kwargs: Any) -> Any:
-            large = type(a) is np.ndarray and a.size >= host_kernels.FEWEST
-            found = attempt(a, *args, **kwargs) if large else None
-            return function(a, *args, **kwargs) if found is None else found
+        positional = attempt.__code__.co_argcount
+
+        def substitute(*args: Any, **kwargs: Any) -> Any:
+            known = 0 < len(args) <= positional
+            large = known and type(args[0]) is np.ndarray and args[0].size >= host_kernels.FEWEST
+            found = attempt(*args, **kwargs) if large else None
+            return function(*args, **kwargs) if found is None else found
 
         SUBSTITUTES[function] = substitute
         return attempt
@@ -116,9 +119,25 @@ def _flatnonzero(a: np.ndarray) -> Any:
 
 @_substitutes(np.where)
 @_substitutes(np.nonzero)
-def _nonzero(a: np.ndarray, *sides: Any) -> Any:
-    found = host_kernels.positions(a) if a.ndim == 1 and not sides else None
+def _nonzero(a: np.ndarray) -> Any:
+    found = host_kernels.positions(a) if a.ndim == 1 else None
     return None if found is None else (found,)
+
+
+# Histograms whose outer edges are the extremes.
+
+
+@_substitutes(np.histogram)
+def _histogram(a: np.ndarray, bins: Any = 10, range: Any = None, **options: Any) -> Any:
+    plain = range is None and not _given(options, density=False, weights=None) and type(bins) is int
+    if not plain or a.dtype.kind != "f" or not a.flags.c_contiguous or bins < 1:
+        return None
+    low, high = a.min(), a.max()
+    if not (np.isfinite(low) and np.isfinite(high) and low < high and np.isfinite(high - low)):
+        return None
+    edges = np.histogram_bin_edges(np.array([low, high], a.dtype), bins)
+    counts = host_kernels.counts(a, edges)
+    return None if counts is None else (counts, edges)
 
 
 # Distinct integers, by counting.

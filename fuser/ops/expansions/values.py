@@ -35,10 +35,10 @@ class Value:
     def __init__(self, array: Any) -> None:
         self.array = array
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> Any:
         return Value(el.neg_p.bind(self.array))
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> Any:
         return Value(el.not_p.bind(self.array))
 
 
@@ -72,7 +72,7 @@ digamma = _function(digamma_p)
 maximum, minimum, equal, not_equal = map(_function, (el.max_p, el.min_p, el.eq_p, el.ne_p))
 
 
-def where(condition: Any, x: Any, y: Any) -> Value:
+def where(condition: Any, x: Any, y: Any) -> Any:
     """`x` where the condition holds, elsewhere `y`."""
     shape = common_shape("where", [type_of(_operand(v)) for v in (condition, x, y)])
     return Value(el.select_n_p.bind(*(_spread(_operand(v), shape) for v in (condition, y, x))))
@@ -102,7 +102,7 @@ def _spread(array: Any, shape: tuple[int, ...]) -> Any:
 
 def iterate(
     test: Callable[..., Any], step: Callable[..., Sequence[Any]], start: Sequence[Any], fixed: Sequence[Value]
-) -> list[Value]:
+) -> list[Any]:
     """The state from `start` by `state = step(*fixed, *state)` while `test(*fixed, *state)`, each element for itself.
 
     `fixed` does not change, and gives the shape. A test must be false of nan, so that every loop ends.
@@ -129,7 +129,7 @@ def _staged(function: Callable[..., Sequence[Any]], avals: tuple[ArrayType, ...]
     return stage(lambda *xs: [_spread(_operand(r), shape) for r in function(*map(Value, xs))], list(avals))
 
 
-def repeat(count: int, step: Callable[..., Sequence[Any]], start: Sequence[Any], fixed: Sequence[Value]) -> list[Value]:
+def repeat(count: int, step: Callable[..., Sequence[Any]], start: Sequence[Any], fixed: Sequence[Value]) -> list[Any]:
     """The state after `count` steps; `step(*fixed, number, *state)` gets the number of the step, from 0."""
     test = lambda *values: values[len(fixed)] < float(count)
     further = lambda *values: [values[len(fixed)] + 1, *step(*values)]

@@ -12,11 +12,11 @@ from fuser.scipy.stats.support import floats, probability
 
 
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Any:
-    """log(p) at loc + 1, log(1 - p) at loc, -inf elsewhere; elementwise."""
+    """log(p) at loc + 1, log(1 - p) at loc, the line between them, -inf elsewhere; elementwise."""
     k, p, loc = floats("bernoulli.logpmf", k, p, loc)
     x = k - loc
     found = xlogy(x, p) + xlog1py(1 - x, -p)
-    return fnp.where(fnp.logical_or(x == 0, x == 1), found, -np.inf)
+    return fnp.where(fnp.logical_or(x < 0, x > 1), -np.inf, found)
 
 
 pmf = probability(logpmf)

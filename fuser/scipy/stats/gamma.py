@@ -29,9 +29,10 @@ def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Any:
 
 
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Any:
-    """The probability of values above x, elementwise."""
+    """The probability of values above x, elementwise; 1 below loc, for each a."""
     x, a, loc, scale = floats("gamma.sf", x, a, loc, scale)
-    return gammaincc(a, fnp.clip((x - loc) / scale, 0))
+    z = (x - loc) / scale
+    return fnp.where(z < 0, 1, gammaincc(a, z))
 
 
 logcdf = logarithm("logcdf", "The logarithm of `cdf`, elementwise.", cdf)

@@ -122,6 +122,34 @@ def test_attention_and_its_gradients(whole: None) -> None:
         agree(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), *halves, gradients=False, tolerance=2e-2)
 
 
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("statistics", [torch.bfloat16, torch.float32])
+def test_batch_norm_of_16_bit_numbers_updates_its_statistics(statistics: torch.dtype, train: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.BatchNorm2d(6, dtype=statistics).train(train)
+    for values in (model.weight, model.bias, model.running_mean):
+        nn.init.normal_(values)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    x, weights = torch.randn(8, 6, 5, 5).bfloat16(), torch.randn(8, 6, 5, 5)
+
+    def run(called: Any) -> list[Any]:
+        model.load_state_dict(state)
+        model.zero_grad()
+        given = x.clone().requires_grad_()
+        found = called(given)
+        (torch.sin(found.float()) * weights).sum().backward()
+        kept = (model.running_mean, model.running_var, model.weight.grad, model.bias.grad)
+        return [found.detach(), given.grad, *(v.clone() for v in kept), model.num_batches_tracked.clone()]
+
+    wanted, found = run(model), run(torch.compile(model, backend="fuser"))
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype and one.stride() == other.stride()
+        assert (
+            one - other
+        ).abs().max() <= 2e-2 * other.abs().max()  # of the largest: elements that cancel are rounding alone
+    assert torch.equal(found[3], state["running_var"]) != train
+
+
 def test_elementwise_operations_have_torchs_dtypes_and_rules() -> None:
     def many(x: Any, n: Any, h: Any) -> Any:
         mixed = x * n + h - 0.1 * h

@@ -30,7 +30,7 @@ Sources = Mapping[FusionGroup, KernelSource]
 
 def blocker(group: FusionGroup, limits: FusionLimits) -> str | None:
     """Why a group is no part of a device program; None where it is."""
-    if generated(group, limits):
+    if generated(group, limits) or _is_empty(group):
         return None
     eqn = group.graph.eqns[-1]
     if not group.bodies:
@@ -43,6 +43,11 @@ def blocker(group: FusionGroup, limits: FusionLimits) -> str | None:
         return f"{eqn.primitive.name} is driven from Python"
     inner = next((reason for body in group.bodies for g in body.groups if (reason := blocker(g, limits))), None)
     return inner or ("its graph would be too large" if _nodes(group) > MOST_NODES and _decides(group) else None)
+
+
+def _is_empty(group: FusionGroup) -> bool:
+    """Whether no result has an element, so that there is nothing to do."""
+    return not any(v.aval.size for v in group.graph.outvars)
 
 
 def _nodes(group: FusionGroup) -> int:
@@ -99,6 +104,8 @@ class Assembler:
 
     def group(self, scope: Scope, group: FusionGroup, number: int) -> list[Operation]:
         """The operations of one group, the `number`-th of its scope."""
+        if _is_empty(group) and not generated(group, self.limits):
+            return []
         reads = [scope.places[scope.plan.slot_of[v]] for v in group.graph.invars]
         writes = [scope.places[scope.plan.slot_of[v]] for v in _written(group)]
         temporary: Callable[[int], Place] = lambda nbytes: scope.scratch.take(nbytes, number, number)

@@ -1,0 +1,82 @@
+"""Small elementwise kernels that share a launch on GPUs: which do, what they compute, and that they read as wide as alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import fuser
+from fuser.backends.triton import machine_code
+from fuser.backends.triton.backend import HORIZONTAL_PARAMS, HORIZONTAL_PARTS
+from fuser.backends.triton.target import MACHINES
+from fuser.runtime.array import Array
+from fuser.runtime.core import native
+from tests import cuda_stand_in
+from tests.backends.horizontal_launch_cases import adam
+from tests.backends.product_cases import f32
+
+pytestmark = pytest.mark.xdist_group("triton")
+SIZES = ((64, 64), (64,), (77, 33), (128, 4), (1,), (1000,))
+
+
+def types() -> Any:
+    return tuple([f32(*shape) for shape in SIZES] for _ in range(4))
+
+
+def kinds(function: Any, *arguments: Any) -> list[tuple[str, int]]:
+    plan = fuser.jit(function, backend="triton").lower(*arguments).plan
+    return [(group.kind.value, len(group.parts)) for group in plan.groups]
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Any]:
+    if native is None:
+        pytest.skip("the native core is not built, or turned off")
+    with cuda_stand_in.opened() as opened:
+        yield opened
+
+
+def test_updates_of_many_arrays_share_launches() -> None:
+    assert kinds(adam, *types()) == [("horizontal", len(SIZES))]
+    many = [[f32(64)] * 100 for _ in range(4)]
+    found = kinds(adam, *many)
+    assert sum(max(parts, 1) for _, parts in found) == 100
+    assert len(found) == -(-100 // HORIZONTAL_PARTS) and 7 * HORIZONTAL_PARTS <= HORIZONTAL_PARAMS
+
+
+def test_large_and_reducing_kernels_are_launched_alone() -> None:
+    large = lambda x, y: (x + 1, y + 2)
+    assert kinds(large, f32(1 << 27), f32(1 << 27)) == [("elementwise", 0)] * 2
+    assert ("reduction", 0) in kinds(lambda x, y: (x.sum(), y + 2), f32(300), f32(100))
+
+
+@pytest.mark.parametrize("rate", [1e-3, "array"])
+def test_programs_are_one_launch(device: Any, rate: Any) -> None:
+    random = np.random.default_rng(0)
+    arrays = [[random.random(shape, np.float32) for shape in SIZES] for _ in range(4)]
+    put = lambda a: Array(native.device_upload(a))
+    placed = fuser.tree_util.tree_map(put, arrays)
+    step = 1e-3 if rate != "array" else put(np.full((), 1e-3, np.float32))
+    compiled = fuser.jit(adam, backend="triton")
+    compiled(*placed, step)
+    device.reset()
+    found = fuser.tree_util.tree_leaves(compiled(*placed, step))
+    assert device.counts()["launches"] == 1
+    want = fuser.tree_util.tree_leaves(fuser.jit(adam, backend="c")(*arrays, np.float32(1e-3)))
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-5, 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:90", "cuda:80", "hip:gfx942"])
+def test_parts_read_as_wide_as_alone(target: str) -> None:
+    same = [f32(4096)] * 4
+    (source,) = fuser.jit(adam, backend="triton").lower(*[same] * 4).sources
+    (launch,) = machine_code.of_source(source, 4096, MACHINES[target])
+    assert (launch.code.load_bits, launch.code.store_bits, launch.code.spills) == (128, 128, 0)
