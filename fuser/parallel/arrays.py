@@ -20,6 +20,7 @@ from fuser.api.stages import Compiled, Traced
 from fuser.config import config
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
 from fuser.ir.source import current_source
+from fuser.ir.types import is_key
 from fuser.lax.values import as_value, putting
 from fuser.ops.elementwise import copy_p
 from fuser.parallel.layout import Format
@@ -293,9 +294,9 @@ def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") ->
 
 
 def device_get(x: Any) -> Any:
-    """A tree of arrays as ndarrays."""
+    """A tree of arrays as ndarrays; keys, for which NumPy has no type, stay what they are."""
     with transfers.explicitly():
-        return tree.map(lambda leaf: to_numpy(leaf) if isinstance(leaf, Array) else leaf, x)
+        return tree.map(lambda leaf: to_numpy(leaf) if isinstance(leaf, Array) and not is_key(leaf.dtype) else leaf, x)
 
 
 def block_until_ready(x: Any) -> Any:

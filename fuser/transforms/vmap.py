@@ -85,7 +85,9 @@ def _is_axis(leaf: Any) -> bool:
 
 
 def _is_opaque(leaf: Any) -> bool:
-    """Whether an unmapped argument is no array and goes to the function as it is: another function, a string."""
+    """Whether an unmapped argument is no array and goes to the function as it is: a number of Python's, another function, a string."""
+    if type(leaf) in (bool, int, float, complex):
+        return True
     try:
         leaf_values([leaf], "")
     except TypeError:

@@ -210,3 +210,10 @@ def test_a_constraint_over_the_abstract_mesh_in_scope_lays_out_an_array() -> Non
             X, NamedSharding(fuser.sharding.get_abstract_mesh(), fuser.P("x", "y"))
         )
     assert found.sharding.is_equivalent_to(NamedSharding(mesh, fuser.P("x", "y")), 2) and len(found.devices()) == 8
+
+
+def test_device_get_leaves_keys_as_they_are() -> None:
+    for lib in (fuser, jax):
+        number, key = lib.device_get((lib.numpy.ones(2), lib.random.key(3)))
+        assert type(number) is np.ndarray and isinstance(key, lib.Array)
+        assert lib.random.key_data(lib.random.fold_in(key, 1)).shape == (2,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -217,3 +218,13 @@ def test_arguments_that_are_no_arrays():
 
     agree(program)
     both_raise(lambda m: m.vmap(lambda f, x: f(x))(m.numpy.sin, m.numpy.ones(3)), TypeError, ValueError)
+
+
+def test_unmapped_numbers_reach_the_function_as_they_are() -> None:
+    """They may be static arguments of a jitted function, sizes, or what `if` asks."""
+    seen = []
+    for lib in (fuser, jax):
+        function = lib.jit(lambda x, n, lib=lib: lib.numpy.zeros(n) + x, static_argnums=1)
+        whole = lib.vmap(lambda x, n, f=function: (seen.append(type(n)), f(x, n))[1], in_axes=(0, None))
+        assert whole(np.arange(2.0), 3).shape == (2, 3)
+    assert seen == [int, int]
