@@ -63,8 +63,10 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
 def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
     """Measure schedules where that is asked for, compile the kernels and link the steps."""
     watch = Stopwatch(lowering.seconds)
-    lowering = replace(lowering, sources=tuned(backend, lowering.plan, lowering.sources))
-    watch.lap("tune")
+    sources = tuned(backend, lowering.plan, lowering.sources)
+    if sources is not lowering.sources:
+        lowering = replace(lowering, sources=sources)
+        watch.lap("tune")
     loaded = backend.load(lowering.sources, device)
     watch.lap("load")
     with no_collection():

@@ -73,6 +73,8 @@ _OWN = frozenset(
         "sliding_windows",
         "window_product",
         "random_gamma_grad",
+        "order",
+        "scatter_rows",
         "unreduced_psum",
         "preduced",
         "vary_unreduced_cast",
