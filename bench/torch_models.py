@@ -75,7 +75,7 @@ def _vit(short: bool) -> tuple[Any, tuple[Any, ...]]:
         model = models.VisionTransformer(16, 4, 1, 4, 32, 64, num_classes=5, dropout=0.0)
     else:
         model = models.VisionTransformer(64, 16, 12, 12, 768, 3072, num_classes=10)
-    # It begins with zeros, and so would all results and gradients.
+    # The head begins with zeros, and with it all results and gradients.
     torch.nn.init.normal_(model.heads.head.weight, std=0.02)
     return model, _images(16 if short else 64)
 
