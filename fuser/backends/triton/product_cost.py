@@ -2,8 +2,8 @@
 
 In: a product's extents. Out: a `Choice`, the tile and the parts of the contracted axis that take least by the estimate, and seconds. A
 product takes the longest of its arithmetic (blocks in rounds over the multiprocessors), bytes from memory, bytes from the second cache,
-and of waiting for the tiles of each step. `RATES` are shares of the stated rate that such tiles reach in published measurements of
-Triton's and cuBLAS's kernels on an H100; tuning (`fuser/backends/triton/tuning.py`) measures instead.
+and of waiting for the tiles of each step. `RATES` are estimates of the share of the stated rate that such tiles reach, not
+measured; tuning (`fuser/backends/triton/tuning.py`) measures instead.
 """
 
 from __future__ import annotations
