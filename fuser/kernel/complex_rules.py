@@ -219,10 +219,17 @@ def _log1p(x: Pair) -> Pair:
     return S.where(near, S.log1p(beyond) * 0.5, far[0]), far[1]
 
 
+def _in_double(x: Pair) -> Pair:
+    return S.cast(x[0], DOUBLE), S.cast(x[1], DOUBLE)
+
+
 def _pow(x: Pair, y: Pair) -> Pair:
-    """exp(y log x), 1 where y is 0, and 0 where x is 0 and y is not to its left."""
+    """exp(y log x), 1 where y is 0, and 0 where x is 0 and y is not to its left; in float64, as y multiplies the logarithm's error."""
     (a, b), (c, d) = x, y
-    whole = _exp(_multiply(y, _log(x)))
+    wide, wider = _in_double(x)
+    size = S.where(_infinite(a) | _infinite(b), math.inf, S.log(wide * wide + wider * wider) * 0.5)
+    real, imaginary = _exp(_multiply(_in_double(y), (size, S.atan2(wider, wide))))
+    whole = S.cast(real, a.dtype), S.cast(imaginary, a.dtype)
     empty = _same(c, S.constant(0, c.dtype)) & _same(d, S.constant(0, d.dtype))
     none = a.equals(0) & b.equals(0) & (S.constant(c.attr > 0, BOOL) if c.op == "const" else c > 0)
     return (

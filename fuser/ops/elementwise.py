@@ -264,6 +264,15 @@ def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:
     return ArrayType(common_shape("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 
 
+def _pow_eval(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of complex64 in complex128: the exponent multiplies the error of a logarithm."""
+    y = y.astype(x.dtype)
+    if x.dtype != np.complex64:
+        return np.power(x, y)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.power(x.astype(np.complex128), y.astype(np.complex128)).astype(x.dtype)
+
+
 def _pow_jvp_base(t: Any, x: Any, y: Any, out: Any) -> Any:
     """y·x^(y - 1); for an integer y of 0 it is 0 wherever x is."""
     if y.dtype.kind not in "iu":
@@ -279,7 +288,7 @@ pow_p: Primitive = elementwise(
     arity=2,
     mixed=True,
     type=_pow_type,
-    eval=lambda x, y: np.power(x, y.astype(x.dtype)),
+    eval=_pow_eval,
     lower=lambda x, y: S.power(x, S.cast(y, x.dtype)),
     domain=(0.1, 3.0),
     jvp=(_pow_jvp_base, lambda t, x, y, out: t * (log_p.bind(_nonzero(x)) * out)),
