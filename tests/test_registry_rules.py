@@ -40,6 +40,7 @@ UNDERIVABLE = {
 }
 # Factorisations without derivative, as in JAX; eig has that of its eigenvalues.
 WITHOUT_DERIVATIVE = {"schur", "hessenberg", "geqrf", "tridiagonal"}
+WITHOUT_DERIVATIVE |= {"scatter_rows"}  # what scatters are expanded into, when derivatives have been taken
 # Steps, whose differences say nothing about the derivative that is defined for them.
 STEPS = {"reduce_precision", "stop_gradient"}
 # Operands brought where a function is differentiable: bounds in order, divisors away from 0, where quotients jump often.

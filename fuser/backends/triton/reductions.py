@@ -306,7 +306,10 @@ class LongRows(Rows):
         super().__init__(kernel, loops, name, tile)
         self.online = online or {}
         self.squares = squares or {}
-        self.grouped = tile.hints and loops.vector in loops.reduced
+        # What a thread reads at once is reduced first; a kernel that reads no rows has no alignment that says how much that is.
+        vector = loops.vector
+        rows = vector is not None and any(abs(index.coefficient(vector)) == 1 for index in self._indices())
+        self.grouped = tile.hints and vector in loops.reduced and rows
         self.shape = "(ROWS, COLUMNS // ALIGNED)" if self.grouped else "(ROWS, COLUMNS)"  # of lanes
 
     def write(self) -> Function:
