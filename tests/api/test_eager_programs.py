@@ -15,6 +15,7 @@ import fuser.scipy.linalg as sl
 from fuser import lax
 from fuser.experimental.ode import odeint
 from fuser.runtime import blas_threads
+from fuser.runtime.core import native
 
 X = np.linspace(0.1, 0.9, 6, dtype=np.float32)
 RNG = np.random.default_rng(0)
@@ -103,6 +104,7 @@ def test_a_second_solution_of_an_equation_compiles_nothing() -> None:
     np.testing.assert_allclose(float(found[0]), 3 * (1 + np.exp(-0.5) + np.exp(-1)), rtol=1e-4)
 
 
+@pytest.mark.skipif(native is None, reason="without the native core they are not compiled outside of jit")
 @pytest.mark.parametrize("matrix", [MATRIX, COMPLEX], ids=["float32", "complex64"])
 @pytest.mark.parametrize(
     "function",
