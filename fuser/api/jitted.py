@@ -357,7 +357,7 @@ class Jitted(_Base):
             graph = check_results(stage(flat, avals, self.name), "jit", outputs, path)
         backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
         if config.tune if self.tune is None else self.tune:
-            backend = compiler.with_tuning(backend)
+            backend = compiler.with_tuning(backend, needed=self.tune is True)
         where = placement(self.wanted, lying, structure, shape[0])
         return Traced(graph, structure, shape[0], self._donated(structure, static), backend, path, where)
 
@@ -544,8 +544,8 @@ def jit(
     Shardings, say how arguments and results are to lie, within another program as constraints; `device`, which is deprecated, that they lie there. Options of XLA's
     compiler are refused: UnsupportedError. `dynamic` names arguments with symbolic shapes, {"x": "b, 4*k"}: it is traced once for all
     sizes (docs/export.md), which goes with `backend` and `inline` alone. `schedule`, a fuser.Schedule, asks for transforms of the
-    kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. `tune`: on a GPU schedules are
-    measured when a program is first compiled (docs/schedules.md); None: as the setting `tune` says. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. `tune` measures them
+    on a GPU, once (UnsupportedError elsewhere); None: as the setting `tune` says. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}

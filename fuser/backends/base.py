@@ -184,9 +184,14 @@ def require_made(asked: Schedule, sources: Sequence[KernelSource], program: str)
         )
 
 
-def with_tuning(backend: Backend) -> Backend:
-    """The backend, which measures schedules on its device where it can."""
+def with_tuning(backend: Backend, needed: bool) -> Backend:
+    """The backend, which measures schedules on its device; one that cannot is as it is, or UnsupportedError where that is `needed`."""
     if not hasattr(backend, "tuned"):
+        if needed:
+            raise UnsupportedError(
+                f"tune=True measures schedules on a GPU, and the {backend.name} backend has none to measure; leave tune out, or set "
+                "FUSER_TUNE=1, which holds where a backend measures"
+            )
         return backend
     changed = copy.copy(backend)
     changed.tuning = True  # type: ignore[attr-defined]

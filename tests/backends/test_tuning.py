@@ -17,6 +17,7 @@ from fuser import config
 from fuser.backends.triton import tuning
 from fuser.backends.triton.device import compilation
 from fuser.backends.triton.device.compilation import Job, compile_together
+from fuser.errors import UnsupportedError
 from fuser.kernel.schedule import Schedule
 from fuser.runtime.array import Array
 from fuser.runtime.cache import default_cache
@@ -110,3 +111,10 @@ def test_kernels_are_compiled_by_several_processes_once(tmp_path: Any, monkeypat
         assert len(list((tmp_path / "triton").rglob("*.cubin"))) == len(jobs)
         assert compile_together(jobs, processes=2) == 0
     assert compilation.processors() >= 1
+
+
+def test_a_backend_that_measures_nothing_says_so() -> None:
+    with pytest.raises(UnsupportedError, match="the c backend has none to measure"):
+        fuser.jit(lambda x: x + 1, backend="c", tune=True)(np.ones(3, np.float32))
+    with config.using(tune=True):
+        assert fuser.jit(lambda x: x + 1, backend="c")(np.ones(3, np.float32))[0] == 2
