@@ -254,7 +254,7 @@ def _sinh(x: Pair) -> Pair:
     turning = ~_finite(b)
     real = first * S.cos(b) * factor
     return (
-        S.where(turning & (a.equals(0) | _infinite(a)), a, real),
+        S.where(turning & _infinite(a), math.inf, S.where(turning & a.equals(0), a, real)),
         S.where(b.equals(0), b, second * S.sin(b) * factor),
     )
 
@@ -304,6 +304,12 @@ def _turned(rule: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
     return function
 
 
+def _sin(x: Pair) -> Pair:
+    """An infinity whose sign C99 leaves open is positive, as the hyperbolic sine's."""
+    real, imaginary = _turned(_sinh)(x)
+    return real, S.where(~_finite(x[0]) & _infinite(x[1]), math.inf, imaginary)
+
+
 def _absolute(node: Scalar, x: Pair) -> Scalar:
     scale = _scale(x)
     first, second = (v * scale(1) for v in x)
@@ -327,7 +333,7 @@ TO_COMPLEX: dict[str, Callable[..., Pair]] = {
     "sinh": _sinh,
     "cosh": _cosh,
     "tanh": _tanh,
-    "sin": _turned(_sinh),
+    "sin": _sin,
     "cos": lambda x: _cosh((-x[1], x[0])),
     "tan": _turned(_tanh),
 }
