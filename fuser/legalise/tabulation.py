@@ -6,8 +6,6 @@ time on the target than to compute it for each element. The values are those tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from fuser.ir.cost import cost
@@ -80,18 +78,6 @@ class _Cones:
         eqn = self.producers.get(operand)
         return eqn is not None and eqn.primitive is broadcast_in_dim_p and eqn.invars[0].aval.size == 1
 
-    def cone(self, var: Var) -> list[Eqn]:
-        """The equations from the bytes to a variable."""
-        found: dict[Eqn, None] = {}
-        waiting = [var]
-        while waiting:
-            node = waiting.pop()
-            eqn = self.producers.get(node)
-            if eqn is not None and eqn not in found and node in self.bytes_of:
-                found[eqn] = None
-                waiting.extend(v for v in eqn.invars if isinstance(v, Var))
-        return list(found)
-
     def dear(self, graph: Graph, target: Target) -> set[Var]:
         """The variables that others than functions of the same bytes use, and that take longer to compute than to gather."""
         if not self.bytes_of:
@@ -100,13 +86,26 @@ class _Cones:
         for eqn in graph.eqns:
             inside = self.bytes_of.get(eqn.outvars[0]) if len(eqn.outvars) == 1 else None
             used |= {v for v in eqn.invars if isinstance(v, Var) and self.bytes_of.get(v, inside) is not inside}
-        return {v for v in used if _seconds(self.cone(v), target) > GAIN * target.gathered}
+        return {v for v in used if self._takes(v, GAIN * target.gathered, target)}
+
+    def _takes(self, var: Var, most: float, target: Target) -> bool:
+        """Whether an element of a variable takes more seconds to compute from its byte; no further than it takes to know."""
+        found: set[Eqn] = set()
+        waiting, seconds = [var], 0.0
+        while waiting and seconds <= most:
+            node = waiting.pop()
+            eqn = self.producers.get(node)
+            if eqn is not None and eqn not in found and node in self.bytes_of:
+                found.add(eqn)
+                seconds += _seconds(eqn, target)
+                waiting.extend(v for v in eqn.invars if isinstance(v, Var))
+        return seconds > most
 
 
-def _seconds(eqns: Iterable[Eqn], target: Target) -> float:
-    """What an element of the last equation takes, with all before it."""
-    widths = ((cost(eqn, target), max(v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars))) for eqn in eqns)
-    return sum(additions * max(width, 4) / 4 for additions, width in widths) / target.operations
+def _seconds(eqn: Eqn, target: Target) -> float:
+    """What an element of an equation takes."""
+    width = max(v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars))
+    return cost(eqn, target) * max(width, 4) / 4 / target.operations
 
 
 class _Tables:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from fuser.backends.triton.backend import HORIZONTAL_PARAMS, HORIZONTAL_PARTS
 from fuser.backends.triton.target import MACHINES
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
-from tests import cuda_stand_in
 from tests.backends.horizontal_launch_cases import adam
 from tests.backends.product_cases import f32
 
@@ -32,14 +30,6 @@ def types() -> Any:
 def kinds(function: Any, *arguments: Any) -> list[tuple[str, int]]:
     plan = fuser.jit(function, backend="triton").lower(*arguments).plan
     return [(group.kind.value, len(group.parts)) for group in plan.groups]
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Any]:
-    if native is None:
-        pytest.skip("the native core is not built, or turned off")
-    with cuda_stand_in.opened() as opened:
-        yield opened
 
 
 def test_updates_of_many_arrays_share_launches() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from fuser.backends.triton.product_cost import Extents, candidates, choose, libr
 from fuser.backends.triton.target import MACHINES
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
-from tests import cuda_stand_in
 from tests.backends.product_cases import PRODUCTS, biased, of
 
 pytestmark = pytest.mark.xdist_group("triton")
@@ -32,14 +31,6 @@ def sources(function: Callable[..., Any], *types: Any) -> Any:
 def launches(function: Callable[..., Any], *types: Any) -> Any:
     (source,) = sources(function, *types)
     return source.launch["launches"]
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Any]:
-    if native is None:
-        pytest.skip("the native core is not built, or turned off")
-    with cuda_stand_in.opened() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
