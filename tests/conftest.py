@@ -14,7 +14,9 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 os.environ.setdefault("FUSER_CHECK", "1")
@@ -34,6 +36,7 @@ sys.path += [str(Path(__file__).parent / "numpy"), str(Path(__file__).parent)]
 
 
 TESTS = 5  # of each file that a run without arguments takes
+GENERATORS: dict[int, tuple[np.random.Generator, Any]] = {}  # of the tests' modules, with their states
 FEW = 6  # cases of a test, all of which are in each share
 
 
@@ -97,6 +100,22 @@ def _sampled(tests: list[list[pytest.Item]]) -> list[pytest.Item]:
     count = min(len(quick), TESTS)
     chosen = [quick[n * len(quick) // count] for n in range(count)]
     return whole + [cases[len(cases) // 2] for cases in chosen]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Random numbers do not depend on which tests ran before: every test finds its module's generators as they began."""
+    folder = str(Path(__file__).parent)
+    for module in list(sys.modules.values()):
+        if str(getattr(module, "__file__", "")).startswith(folder):
+            for value in list(vars(module).values()):
+                if isinstance(value, np.random.Generator):
+                    GENERATORS[id(value)] = value, value.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def numbers_as_they_began() -> None:
+    for generator, state in GENERATORS.values():
+        generator.bit_generator.state = state
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.api.eager import open_gpu
 from fuser.backends import c
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import backend as triton_backend
@@ -170,7 +171,7 @@ def opened() -> Iterator[Device]:
     found = Device(str(toolchain.compile_shared(SOURCE.read_text()).path))
     twins, backend = Twins(), triton_backend.Triton
     plain = backend.emit, code.images, memory.driver_opened, interpreter.active
-    override = EVALUATION.override
+    on_gpu, EVALUATION.on_gpu = EVALUATION.on_gpu, open_gpu
 
     def emit(self: Any, group: FusionGroup) -> Any:
         source = plain[0](self, group)
@@ -191,7 +192,7 @@ def opened() -> Iterator[Device]:
         yield found
     finally:
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
-        EVALUATION.override = override
+        EVALUATION.on_gpu = on_gpu
         products.LIBRARIES = libraries
         products.opened.cache_clear()
         code.forget()

@@ -27,7 +27,7 @@ from fuser.ops.factorisations import geqrf_p, lu_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 from fuser.ops.triangular import triangular_solve_p
 from fuser.runtime import device as devices
-from fuser.runtime.array import Array
+from fuser.runtime.array import Array, on_gpu
 from fuser.runtime.once import once
 from fuser.trace import tree
 from fuser.trace.core import EVALUATION, infer, type_of
@@ -45,12 +45,23 @@ def backend_name() -> str:
 
 
 def install() -> None:
-    """Let control flow, factorisations and triangular systems on Arrays run compiled from now on."""
+    """Let control flow, factorisations and triangular systems on Arrays run compiled from now on, and operations on a GPU's
+    arrays there."""
+    if devices.has_driver():
+        EVALUATION.on_gpu = open_gpu
     for primitive in (while_p, scan_p, cond_p):
         primitive.run = _runner(primitive)
     for primitive in (lu_p, qr_p, geqrf_p, cholesky_p, eigh_p, svd_p, triangular_solve_p):
         primitive.run = _where_evaluated(primitive, _runner(primitive))
     replayed.Replayed.compiler = staticmethod(_compiled)
+
+
+def open_gpu(primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Runs the first operation on a GPU's array, which says from now on how such run; leaves those on the host."""
+    if not any(type(a) is Array and on_gpu(a._data) for a in args):
+        return NotImplemented
+    backends.get("triton").load(())
+    return EVALUATION.elsewhere(primitive, args, params)
 
 
 def _compiled(graph: Graph, in_tree: Any, out_tree: Any) -> Callable[..., Any]:
@@ -101,10 +112,9 @@ def _where_evaluated(primitive: Primitive, run: Callable[..., list[Any]]) -> Cal
     """The primitive run compiled, unless arrays lie elsewhere than in this machine's memory, or on several devices."""
 
     def evaluate(*args: Any, **params: Any) -> Any:
-        if EVALUATION.override is not None:
-            result = EVALUATION.override(primitive, args, params)
-            if result is not NotImplemented:
-                return result
+        result = EVALUATION.elsewhere(primitive, args, params)
+        if result is not NotImplemented:
+            return result
         results = run(*args, **params)
         return results if primitive.multiple_results else results[0]
 

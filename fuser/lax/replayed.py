@@ -233,11 +233,9 @@ def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, .
 
 def _evaluates_here() -> bool:
     """Whether operations are NumPy's, run at once, and nobody looks at what they give."""
-    override: Any = EVALUATION.override
-    if override is not None and not (getattr(override, "follows_devices", False) and override.before is None):
-        return False
     if (
-        devices.default_platform() != "cpu"
+        EVALUATION.on_gpu is not None
+        or devices.default_platform() != "cpu"
         or config.disable_jit
         or config.debug_nans
         or config.debug_infs

@@ -94,10 +94,10 @@ def _told_default(value: Any, of_thread: bool) -> None:
 
 def follow_devices() -> None:
     """From the first array over devices on, operations outside of `jit` run where their operands lie."""
-    if not getattr(EVALUATION.override, "follows_devices", False):
+    if EVALUATION.over_devices is None:
         from fuser.parallel.eager import Following
 
-        EVALUATION.override = Following(EVALUATION.override)
+        EVALUATION.over_devices = Following()
 
 
 def parts_of(value: np.ndarray, sharding: Sharding) -> list[np.ndarray | None]:

@@ -26,7 +26,6 @@ from fuser.trace.core import EVALUATION, infer, type_of
 from fuser.trace.tangent import as_array
 
 MOST = 512  # programs that are kept
-Override = Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Programs:
@@ -54,12 +53,9 @@ divided = Programs()
 
 
 class Following:
-    """What evaluation asks first: it runs operations with an operand over devices, and leaves all others to `before`."""
+    """What evaluation asks first: it runs operations with an operand over devices, and leaves all others."""
 
-    follows_devices = True
-
-    def __init__(self, before: Override | None) -> None:
-        self.before = before
+    def __init__(self) -> None:
         self.home = False  # whether what is computed now is put on the default device afterwards
         self.everywhere: Mesh | None = None  # what is computed now is put over it afterwards
 
@@ -70,7 +66,7 @@ class Following:
                 return self.on_all(mesh, primitive, args, params)
             if config.default_device is not None and not self.home:
                 return self.by_default(primitive, args, params)
-            return NotImplemented if self.before is None else self.before(primitive, args, params)
+            return NotImplemented
         values = at_home([as_array(a) for a in args])
         if not placed(values):
             return self.by_default(primitive, values, params)

@@ -513,6 +513,11 @@ def _is_tensor(data: Any) -> bool:
     return hasattr(data, "data_ptr")
 
 
+def on_gpu(data: Any) -> bool:
+    """Whether an array's memory is a GPU's: neither the host's, nor a TPU's, nor parts on several devices."""
+    return _is_tensor(data) or _on_device(data)
+
+
 def _on_device(data: Any) -> bool:
     """Whether an array's memory is the native core's, on a GPU."""
     return native is not None and isinstance(data, native.DeviceArray)

@@ -204,7 +204,7 @@ def _granted(group: pathlib.Path) -> int | None:
 
 def has_cuda() -> bool:
     """Whether there is an NVIDIA GPU that torch can use; torch is imported only where a driver is."""
-    return _driver() and _torch_cuda()
+    return has_driver() and _torch_cuda()
 
 
 def own_platform() -> str:
@@ -258,7 +258,7 @@ def last_level_cache() -> int:
 
 
 @functools.cache
-def _driver() -> bool:
+def has_driver() -> bool:
     """Whether this machine has an NVIDIA driver, which it does not get while a process runs; each eager operation asks."""
     return any(pathlib.Path(path).exists() for path in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"))
 

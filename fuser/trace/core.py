@@ -299,10 +299,12 @@ def leaked(tracer: Tracer, source: Source | None = None) -> UnexpectedTracerErro
 
 
 class EvalTrace(Trace):
-    """Runs each primitive at once: NumPy's eval rule on the CPU, or what `override` (set by a GPU runtime) does."""
+    """Runs each primitive at once: where its operands lie over devices or on a GPU there, else by NumPy's eval rule."""
 
     name = "evaluation"
-    override: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    # What runs operations on arrays over devices, and on a GPU's, once there may be such; NotImplemented leaves them.
+    over_devices: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    on_gpu: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
     default: Callable[[Any], Any] | None = None  # puts an array on the default device, once there has been one
     # Is told of operations, operands and results, and may refuse these.
     examine: Callable[[Primitive, tuple[Any, ...], dict[str, Any], Any], None] | None = None
@@ -318,13 +320,20 @@ class EvalTrace(Trace):
             self.examine(primitive, args, params, result)
         return result
 
+    def elsewhere(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """What the operation gives where its operands lie; NotImplemented where that is this machine's memory."""
+        if self.over_devices is not None:
+            result = self.over_devices(primitive, args, params)
+            if result is not NotImplemented:
+                return result
+        return NotImplemented if self.on_gpu is None else self.on_gpu(primitive, args, params)
+
     def _result(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if primitive.run is not None:
             return primitive.run(*args, **params)
-        if self.override is not None:
-            result = self.override(primitive, args, params)
-            if result is not NotImplemented:
-                return result
+        result = self.elsewhere(primitive, args, params)
+        if result is not NotImplemented:
+            return result
         avals = tuple(type_of(a) for a in args)
         result_type = infer(primitive, avals, params)
         try:

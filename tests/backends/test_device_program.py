@@ -23,11 +23,14 @@ pytest.importorskip("triton")
 import fuser
 import fuser.numpy as fnp
 from fuser import lax
+from fuser.api.eager import open_gpu
 from fuser.backends.triton.device import code
 from fuser.errors import OutOfMemoryError
+from fuser.parallel.arrays import follow_devices
 from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
 from fuser.runtime.executable import KernelStep, LibraryStep
+from fuser.trace.core import EVALUATION
 from tests import cuda_stand_in
 from tests.pallas import one_kernel_cases
 
@@ -501,7 +504,12 @@ def test_device_put_goes_to_the_gpu_and_back(device: Any) -> None:
     np.testing.assert_array_equal(np.asarray(back), host + 1)
 
 
-def test_operations_outside_of_jit_stay_on_the_device(device: Any) -> None:
+@pytest.mark.parametrize("over_devices", [False, True])
+def test_operations_outside_of_jit_stay_on_the_device(device: Any, over_devices: bool) -> None:
+    """The first one too, before any program was loaded, and where there have been arrays over several devices."""
+    EVALUATION.on_gpu = open_gpu
+    if over_devices:
+        follow_devices()
     x = put(6, 7)
     y = fnp.tanh(x * 2 + 1).sum(axis=0)
     assert isinstance(y._data, native.DeviceArray)

@@ -101,6 +101,6 @@ def test_blocks_of_lanes_that_read_long_runs(lanes: int) -> None:
     x, y = normal(20, lanes), normal(lanes)
     found, expected = fuser.jit(program(fnp, lax.scan))(x, y), jax.jit(program(jnp, jax.lax.scan))(x, y)
     for f, e in zip(fuser.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5)  # sums of terms of several units
     (schedule,) = schedules(program(fnp, lax.scan), x, y)
     assert schedule.blocking == (256 if lanes >= 2048 else 64)

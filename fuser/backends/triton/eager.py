@@ -18,7 +18,7 @@ from fuser.ir.types import ArrayType
 from fuser.legalise import legalise
 from fuser.partition.group import Plan
 from fuser.partition.partition import partition
-from fuser.runtime.array import Array
+from fuser.runtime.array import Array, on_gpu
 from fuser.runtime.core import native
 from fuser.runtime.executable import Executable
 from fuser.trace.core import EVALUATION, infer, type_of
@@ -31,19 +31,19 @@ Program = Callable[..., list[Any]]
 
 def install(backend: Backend) -> None:
     """Let operations on the GPU's arrays run on the GPU from now on."""
-    if EVALUATION.override is None:
-        EVALUATION.override = Eager(backend)
+    if not isinstance(EVALUATION.on_gpu, Eager):
+        EVALUATION.on_gpu = Eager(backend)
 
 
 class Eager:
-    """What evaluation asks first; NotImplemented leaves an operation to the host."""
+    """What evaluation asks; NotImplemented leaves an operation to the host."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.programs: dict[Any, tuple[Program, list[ArrayType]]] = {}
 
     def __call__(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if not any(isinstance(a, Array) and _on_gpu(a._data) for a in args):
+        if not any(isinstance(a, Array) and on_gpu(a._data) for a in args):
             return NotImplemented
         avals = tuple(type_of(a) for a in args)
         try:
@@ -86,11 +86,6 @@ def _reshaping(plan: Plan, executable: Executable) -> Program:
         return executable.call
     shapes = [v.aval.shape for v in plan.outputs]
     return lambda *arrays: [r.reshape(s) for r, s in zip(executable.call(*arrays), shapes)]
-
-
-def _on_gpu(data: Any) -> bool:
-    """Whether it is memory of this backend's: neither the host's, nor a TPU's, nor parts on several devices."""
-    return hasattr(data, "data_ptr") or (native is not None and isinstance(data, native.DeviceArray))
 
 
 def _hashable(value: Any) -> Any:
