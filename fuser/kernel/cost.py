@@ -24,7 +24,6 @@ from fuser.kernel.unroll_reductions import unroll_reductions
 REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 40, "argmin": 40, "logaddexp": 60}  # additions an element
 ACROSS = 2  # how much longer elements take that do not lie along the vector, even in tiles
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
-ALONE = 5  # times that starting the others takes, up to which one worker does all
 VECTORS = 4  # that wait for their own iterations side by side
 FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
@@ -147,22 +146,12 @@ class _Costs:
             elif node.op == "index":
                 total += self.times[depth] * self.divisions(node.attr, depth)
             elif node.op not in FREE:
-                itemsize = max([node.dtype.itemsize, *(arg.dtype.itemsize for arg in node.args)])
-                total += self.times[depth] * self.target.compute(self.kind(node), itemsize) * self.alone(depth)
+                total += self.times[depth] * _operation(node, self.target) * self.alone(depth)
         for store in stores:
             depth = self.depth_of_index(store.offset)
             depth = max(depth, self.depth_of(store.value))
             total += self.times[depth] * self.access(store.offset, store.value.dtype.itemsize, False, depth)
         return total
-
-    def kind(self, node: Scalar) -> str:
-        """The name that the target has a cost for."""
-        if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
-            by_constant = node.op in ("div", "rem") and node.args[1].op == "const"
-            return f"int_{node.op}" if not by_constant else "int_div_const"
-        if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
-            return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"
-        return node.op
 
     def alone(self, depth: int) -> float:
         """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
@@ -216,7 +205,7 @@ class _Costs:
             distance = max(held, since[param]) if since is not None else held
             if distance > self.target.levels[0].capacity:
                 far = distance > self.target.levels[1].capacity
-                total += self.target.stream(2 * size if param in written and far else size, distance)
+                total += self.target.stream(size * (self.target.allocate if param in written and far else 1), distance)
         return total
 
     def _accesses(self) -> Iterable[tuple[Affine, int, bool]]:
@@ -252,7 +241,7 @@ class _Costs:
         return longest * max(lanes / (VECTORS * self.target.vector / 4), 1)
 
     def delay(self, node: Scalar) -> float:
-        return self.target.latency * (1 + self.target.costs.get(self.kind(node), 1) / 4)
+        return self.target.latency * (1 + self.target.costs.get(_kind(node), 1) / 4)
 
     # Where a node changes.
 
@@ -285,6 +274,40 @@ class _Costs:
         return max([self.depth[axis] + 1 for axis in index_axes(index) if axis in self.depth], default=0)
 
 
+def iteration(nodes: Iterable[Scalar], stores: Iterable[Store], target: Target) -> float:
+    """Seconds of computing each node and writing each result once, whatever the extents are: in whole vectors, out of the second
+    level of memory. What code that serves all sizes counts with."""
+    arithmetic, moved = 0.0, 0
+    for node in nodes:
+        if node.op == "load":
+            moved += node.dtype.itemsize
+        elif node.op not in FREE and node.op != "index":
+            arithmetic += _operation(node, target)
+    moved += sum(2 * store.value.dtype.itemsize for store in stores)
+    return max(arithmetic, target.stream(moved, target.levels[1].capacity))
+
+
+def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store], target: Target) -> int:
+    """The number of iterations, a power of two, up to which one worker does all of them."""
+    shortest = 1 / target.operations  # of work that has no price
+    return 1 << max(round(math.log2(target.alone / max(iteration(nodes, stores, target), shortest))), 4)
+
+
+def _operation(node: Scalar, target: Target) -> float:
+    """Seconds of a node's operation, as one of a vector."""
+    return target.compute(_kind(node), max([node.dtype.itemsize, *(arg.dtype.itemsize for arg in node.args)]))
+
+
+def _kind(node: Scalar) -> str:
+    """The name that the target has a cost for."""
+    if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
+        by_constant = node.op in ("div", "rem") and node.args[1].op == "const"
+        return f"int_{node.op}" if not by_constant else "int_div_const"
+    if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
+        return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"
+    return node.op
+
+
 def together(estimates: Sequence[Estimate | None]) -> Estimate | None:
     """Of kernels that share a launch, one after the other."""
     known = [e for e in estimates if e is not None]
@@ -293,7 +316,7 @@ def together(estimates: Sequence[Estimate | None]) -> Estimate | None:
 
 def shared(found: Estimate, target: Target, workers: int) -> Estimate:
     """What several workers take together, where starting them is worth it."""
-    if workers < 2 or target.fork <= 0 or found.seconds <= ALONE * target.fork:
+    if workers < 2 or target.fork <= 0 or found.seconds <= target.alone:
         return found
     part = 1 / workers
     return replace(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuser.ir.cost import cost
+from fuser.ir.cost import element_seconds
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.rewrite import Rewriter
@@ -97,15 +97,9 @@ class _Cones:
             eqn = self.producers.get(node)
             if eqn is not None and eqn not in found and node in self.bytes_of:
                 found.add(eqn)
-                seconds += _seconds(eqn, target)
+                seconds += element_seconds(eqn, target)
                 waiting.extend(v for v in eqn.invars if isinstance(v, Var))
         return seconds > most
-
-
-def _seconds(eqn: Eqn, target: Target) -> float:
-    """What an element of an equation takes."""
-    width = max(v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars))
-    return cost(eqn, target) * max(width, 4) / 4 / target.operations
 
 
 class _Tables:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 
 from fuser.backends.c import spell
 from fuser.backends.c.control_flow.interrupt import START, STEPS
-from fuser.backends.c.emitter import Emitter, most_alone
+from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import NOTHING, Code, Element, Part, Symbol, Variable, code, joined
 from fuser.backends.c.schedules import masking, strip_mining
 from fuser.backends.c.schedules.unroll_and_jam import ATTRIBUTES
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL
+from fuser.kernel.cost import most_alone
 from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
@@ -143,7 +145,7 @@ class LoopKernel(Emitter):
 
     def alone(self) -> Code:
         steps = USUAL_STEPS if self.time is None else self.extents[self.time]
-        most = most_alone(self.loop_inside.body, self.loop_inside.stores)
+        most = most_alone(self.loop_inside.body, self.loop_inside.stores, TARGET)
         form = f"{{0}} <= {self.width} || {{0}} * {{1}} <= {most}"
         return self.argument(code(form, self.total(self.loops.parallel), steps))
 
