@@ -34,7 +34,11 @@ class Target:
     vector to a number; `fork`: of starting the other workers and waiting for them; `alone`: of work that one worker does by itself sooner than start the others; `tiled`: seconds an element that is read
     or written in tiles beside what lies in another order; `jump`: of beginning anew to read far from where the last run of
     memory ended; `products`: multiplications and additions of 32-bit numbers a second in
-    products of matrices, 0 where it is not known.
+    products of matrices, 0 where it is not known; `exposed`: the share of moving or computing, whichever is shorter, that the other
+    does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
+    tiles; `chains`: vectors that wait for their own iterations side by side; `waiting`: how much longer operations take in
+    iterations that wait for each other, as vectors, `in_turn` as single numbers; `margin`: times what a change costs by estimates
+    that it has to save, as these are no better, and `least` the launches that it has to save beside.
     """
 
     levels: tuple[Level, ...]
@@ -58,6 +62,13 @@ class Target:
     alone: float = 0
     tiled: float = 0
     products: float = 0
+    exposed: float = 0
+    across: float = 2
+    chains: float = 4
+    waiting: float = 4
+    in_turn: float = 2
+    margin: float = 1.5
+    least: float = 0.5
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""

@@ -33,6 +33,12 @@ COSTS = {
     "clz": 5.0,
     "threefry0": 60.0,
     "threefry1": 60.0,
+    "reduce_sum": 1.5,
+    **dict.fromkeys(("reduce_max", "reduce_min"), 3.0),
+    **dict.fromkeys(("reduce_argmax", "reduce_argmin"), 14.0),
+    "reduce_logaddexp": 60.0,
+    "padding": 32.0,  # asking, in a loop of reductions, whether an element is inside of it
+    "piece": 8.0,  # asking which piece of an array an element is of, and reading it there
 }
 
 TARGET = Target(
@@ -61,9 +67,11 @@ TARGET = Target(
 # The same of AMD's fourth generation of Zen: vectors pass in halves, and a line that is written whole is not read before.
 ZEN = replace(
     TARGET,
-    levels=(Level(32e3, 150e9), Level(1e6, 105e9), Level(16e6, 88e9), Level(math.inf, 37e9)),
+    levels=(Level(32e3, 150e9), Level(1e6, 92e9), Level(16e6, 77e9), Level(math.inf, 33e9)),
     operations=75e9,
     allocate=1,
+    exposed=0.25,
+    strided=0.25e-9,
     gathered=0.4e-9,
     prefix=0.45e-9,
 )
