@@ -36,9 +36,7 @@ def test_positions(name, dtype, n) -> None:
     np.testing.assert_array_equal(ours, getattr(jax.numpy, name)(x, 1))
 
 
-@pytest.mark.parametrize(
-    "n, by_keys", [(32, True), (512, True), (LONGEST_BY_KEYS, True), (LONGEST_BY_KEYS + 1, False)]
-)
+@pytest.mark.parametrize("n, by_keys", [(32, True), (512, True), (LONGEST_BY_KEYS, True), (LONGEST_BY_KEYS + 1, False)])
 def test_which_rows_are_looked_through_once(n, by_keys) -> None:
     """By keys, which narrow numbers have; others, and those of long rows, block by block."""
     with fuser.config.using(enable_x64=True):
