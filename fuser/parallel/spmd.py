@@ -124,8 +124,12 @@ class _Parts:
         wanted: Sequence[Spec | None],
         ends: list[Spec],
         equal_parts: bool = False,
+        preferred: Sequence[Spec | None] = (),
     ) -> list[Any]:
-        """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`, without padding for `equal_parts`."""
+        """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`, without padding for `equal_parts`.
+
+        Results that are not `wanted` in some layout take the planned one for `equal_parts`, and where they are `preferred` in one, if devices have it.
+        """
         self.unsummed = unsummed(graph, self.mesh)
         self.zeros |= {e.outvars[0] for e in graph.eqns if e.primitive is broadcast_in_dim_p and _is_zero(e.invars[0])}
         for var, value, spec in zip(graph.invars, inputs, given):
@@ -136,10 +140,11 @@ class _Parts:
             with replayed(eqn.source):
                 self.take(eqn)
         results = []
-        for operand, target in zip(graph.outvars, wanted):
+        for operand, target, kept in zip(graph.outvars, wanted, preferred or [None] * len(wanted)):
             if target is None:
-                spec = self.get(operand)[1]
-                target = even(self.mesh, self.narrowed(operand, spec), operand.aval.shape) if equal_parts else spec
+                target = self.get(operand)[1]
+                target = self.narrowed(operand, target) if equal_parts or kept else target
+                target = even(self.mesh, target, operand.aval.shape) if equal_parts else target
             ends.append(target)
             results.append(self.taken(operand, target, "the result is wanted so"))
         self.values.clear()  # tracers do not outlive their trace

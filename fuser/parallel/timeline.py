@@ -36,18 +36,15 @@ class Timeline:
         return self.now
 
     def _step(self, group: FusionGroup) -> None:
-        first = group.graph.eqns[0]
-        if first.primitive is collective_done_p:
-            self.now = max(self.now, self.under_way.pop(first.invars[0], self.now))
-            return
-        sent = list(messages(group.graph, dict(self.sizes)))
         if group.bodies:
             self.now += self._control(group)
-        elif first.primitive is collective_start_p:
-            self.under_way[first.outvars[0]] = max((self._sent(m) for m in sent), default=self.now)
-        else:
-            self.now += self.seconds(group)
-            self.now = max((self._sent(m) for m in sent), default=self.now)
+            return
+        starts = [e.outvars[0] for e in group.graph.eqns if e.primitive is collective_start_p]
+        ends = [self.under_way.pop(e.invars[0]) for e in group.graph.eqns if e.primitive is collective_done_p]
+        self.now = max([self.now, *ends]) + self.seconds(group)
+        sent = max(map(self._sent, messages(group.graph, dict(self.sizes))), default=self.now)
+        self.under_way |= dict.fromkeys(starts, sent)
+        self.now = self.now if starts else sent
 
     def _sent(self, message: Message) -> float:
         """When a collective that can begin now has ended."""
