@@ -42,7 +42,7 @@ def merge_nested_sums(graph: Graph, sizes: Mapping[Any, int]) -> Graph:
 
 def _nested(graph: Graph) -> tuple[dict[Eqn, Whole], set[Eqn]]:
     """The reductions that take over others, with what they reduce then; and those others."""
-    uses = Counter(v for e in graph.eqns for v in e.operands())
+    uses: Counter[Operand] = Counter(v for e in graph.eqns for v in e.operands())
     uses.update(v for v in graph.outvars if isinstance(v, Var))
     merged: dict[Eqn, Whole] = {}
     absorbed: set[Eqn] = set()
