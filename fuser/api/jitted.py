@@ -571,9 +571,10 @@ def jit(
         raise ValueError(
             f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
         )
-    fixed, given = both_ways(function, *static), both_ways(function, *donated, "donate_")
+    numbers, names = both_ways(function, *static)
+    given = both_ways(function, *donated, "donate_")
     wanted = wanted_of(device, backend, in_shardings, out_shardings)
-    return Jitted(function, *fixed, *given, keep_unused, inline, backend, wanted, schedule, tune)
+    return Jitted(function, numbers, names, *given, keep_unused, inline, backend, wanted, schedule, tune)
 
 
 eager.install()
