@@ -22,6 +22,7 @@ from fuser.ir.primitive import REGISTRY, Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.ops.bounds import within
+from fuser.ops.broadcasting import broadcast
 from fuser.ops.dimension_numbers import broadcast_fault
 from fuser.ops.family import linear_in, sample
 from fuser.trace.batch import moved, size_of
@@ -106,35 +107,6 @@ def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Arra
     return ArrayType(shape, x.dtype, x.weak_type)
 
 
-def _broadcast_eval(x: np.ndarray, shape: Any, broadcast_dimensions: Any) -> np.ndarray:
-    aligned = [1] * len(shape)
-    for extent, d in zip(x.shape, broadcast_dimensions):
-        aligned[d] = extent
-    if x.size == math.prod(shape):
-        return x.reshape(shape)
-    out = np.empty(shape, x.dtype)
-    out[...] = x.reshape(aligned)
-    return out
-
-
-def _broadcast_planned(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Any:
-    if math.prod(x.shape) == math.prod(shape):
-        return lambda x: x.reshape(shape)
-    aligned = [1] * len(shape)
-    for extent, d in zip(x.shape, broadcast_dimensions):
-        aligned[d] = extent
-
-    def evaluate(x: np.ndarray) -> np.ndarray:
-        out = np.empty(shape, x.dtype)
-        out[...] = x.reshape(aligned)
-        return out
-
-    return evaluate
-
-
-_broadcast_eval.planned = _broadcast_planned  # type: ignore[attr-defined]
-
-
 def _broadcast_lower(read: Read, index: Index, x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Scalar:
     return read(0, tuple(ZERO if x.shape[k] == 1 else index[d] for k, d in enumerate(broadcast_dimensions)))
 
@@ -153,7 +125,7 @@ def _broadcast_batch(operands: Any, dims: Any, shape: Any, broadcast_dimensions:
 broadcast_in_dim_p: Primitive = movement(
     "broadcast_in_dim",
     type=_broadcast_type,
-    eval=_broadcast_eval,
+    eval=broadcast,
     lower=_broadcast_lower,
     transpose=_broadcast_transpose,
     batch=_broadcast_batch,
