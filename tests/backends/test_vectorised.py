@@ -120,13 +120,13 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "running product from the end": (lambda x: lax.cumprod(x, axis=0, reverse=True), F),
     "remainder": (lambda x: fnp.fmod(x, x + 1), F),
     "argmax beside a sum": (lambda x: fnp.argmax(x, axis=1) + x.sum(1), SQUARE),
+    "running sum that is summed": (lambda x: fnp.cumsum(x, axis=1).sum(1), SQUARE),
     "every second element, backwards": (lambda x: fnp.sin(x[::-2]), F),
     "columns backwards": (lambda x: x[::-1].T * 2, np.ones((N, 8), np.float32)),
     "a function of each row": (function_of_rows, F[:1000], np.ones((1000, 1000), np.float32)),
     "lanes": (lambda x: lax.fori_loop(0, 10, lambda n, c: c * c + n, x), F),
 }
 SCALAR: dict[str, tuple[str, Any, Any]] = {
-    "running sum that is summed": ("prefix scan", lambda x: fnp.cumsum(x, axis=1).sum(1), SQUARE),
     "running maximum": ("prefix scan", lambda x: lax.cummax(x), F),
     "recurrence": ("each iteration", lambda x: lax.scan(lambda c, y: (c * 0.5 + y, c), np.float32(0), x), F),
     "argmax of short rows of 64 bits": (
