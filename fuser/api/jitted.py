@@ -8,6 +8,7 @@ values it is one primitive, whose transforms are compiled too (ops/jit).
 from __future__ import annotations
 
 import functools
+import inspect
 import time
 import types
 import weakref
@@ -90,8 +91,19 @@ else:
 observers: list[Callable[[str, int], object]] = []  # are told of programs that ran: names, and when they began
 
 
+class _Signature:
+    """`__signature__` of a jitted function: `inspect` asks for it where it is told not to follow `__wrapped__`."""
+
+    def __get__(self, jitted: Jitted | None, owner: type) -> inspect.Signature:
+        if jitted is None:  # the class has the signature of its constructor
+            raise AttributeError("__signature__")
+        return inspect.signature(jitted.function)
+
+
 class Jitted(_Base):
     """What `jit` returns; see `jit`."""
+
+    __signature__ = _Signature()
 
     def __init__(
         self,
