@@ -192,9 +192,12 @@ class ReductionTree(OuterReduction):
             rows = made.get(reduction)
             if rows is not None and not self.rows.whole:
                 self._pad(reduction, rows)
-            access = reduction.args[0].attr
-            key = None if rows is not None else (access.param, access.offset)
-            self._combine(reduction, self.blocks[key] if rows is None else rows, self.tails.get(key))
+            if rows is not None:
+                self._combine(reduction, rows, None)
+            else:
+                access = reduction.args[0].attr
+                place = access.param, access.offset
+                self._combine(reduction, self.blocks[place], self.tails.get(place))
 
     def _made_for(self, node: Scalar) -> Rows:
         """A tile for what a reduction takes in."""
