@@ -543,40 +543,19 @@ def jit(
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
         return lambda f: jit(f, **options)
+    static, donated = (static_argnums, static_argnames), (donate_argnums, donate_argnames)
     if dynamic is not None:
-        return for_all_sizes(
-            function,
-            dynamic,
-            backend,
-            inline,
-            static_argnums,
-            static_argnames,
-            donate_argnums,
-            donate_argnames,
-            schedule,
-        )
+        return for_all_sizes(function, dynamic, backend, inline, *static, *donated, schedule)
     check_options(function, schedule, compiler_options)
     both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
     if both:
         raise ValueError(
             f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
         )
-    numbers, names = both_ways(function, static_argnums, static_argnames)
-    donate_numbers, donate_names = both_ways(function, donate_argnums, donate_argnames, "donate_")
+    numbers, names = both_ways(function, *static)
+    given = both_ways(function, *donated, "donate_")
     wanted = wanted_of(device, backend, in_shardings, out_shardings)
-    return Jitted(
-        function,
-        numbers,
-        names,
-        donate_numbers,
-        donate_names,
-        keep_unused,
-        inline,
-        backend,
-        wanted,
-        schedule,
-        tune,
-    )
+    return Jitted(function, numbers, names, *given, keep_unused, inline, backend, wanted, schedule, tune)
 
 
 eager.install()
