@@ -88,7 +88,10 @@ def typed(name: str, key: Any, batched: bool = False) -> tuple[Any, bool]:
     wrapped = False
     if not (isinstance(key, VALUES) and is_key(key.dtype)):
         if not isinstance(key, (*VALUES, np.ndarray)):
-            raise TypeError(f"unexpected PRNG key type {type(key)}")
+            raise TypeError(
+                f"unexpected PRNG key type {type(key)}: {name} takes a key; make one of a number with fuser.random.key(0), and more of it "
+                "with fuser.random.split"
+            )
         key, wrapped = wrap_key_data(key), True
         if config.legacy_prng_key != "allow":
             _legacy()
