@@ -8,6 +8,7 @@ values it is one primitive, whose transforms are compiled too (ops/jit).
 from __future__ import annotations
 
 import functools
+import inspect
 import time
 import types
 import weakref
@@ -90,8 +91,19 @@ else:
 observers: list[Callable[[str, int], object]] = []  # are told of programs that ran: names, and when they began
 
 
+class _Signature:
+    """`__signature__` of a jitted function: `inspect` asks for it where it is told not to follow `__wrapped__`."""
+
+    def __get__(self, jitted: Jitted | None, owner: type) -> inspect.Signature:
+        if jitted is None:  # the class has the signature of its constructor
+            raise AttributeError("__signature__")
+        return inspect.signature(jitted.function)
+
+
 class Jitted(_Base):
     """What `jit` returns; see `jit`."""
+
+    __signature__ = _Signature()
 
     def __init__(
         self,
@@ -550,40 +562,19 @@ def jit(
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
         return lambda f: jit(f, **options)
+    static, donated = (static_argnums, static_argnames), (donate_argnums, donate_argnames)
     if dynamic is not None:
-        return for_all_sizes(
-            function,
-            dynamic,
-            backend,
-            inline,
-            static_argnums,
-            static_argnames,
-            donate_argnums,
-            donate_argnames,
-            schedule,
-        )
+        return for_all_sizes(function, dynamic, backend, inline, *static, *donated, schedule)
     check_options(function, schedule, compiler_options)
     both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
     if both:
         raise ValueError(
             f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
         )
-    numbers, names = both_ways(function, static_argnums, static_argnames)
-    donate_numbers, donate_names = both_ways(function, donate_argnums, donate_argnames, "donate_")
+    numbers, names = both_ways(function, *static)
+    given = both_ways(function, *donated, "donate_")
     wanted = wanted_of(device, backend, in_shardings, out_shardings)
-    return Jitted(
-        function,
-        numbers,
-        names,
-        donate_numbers,
-        donate_names,
-        keep_unused,
-        inline,
-        backend,
-        wanted,
-        schedule,
-        tune,
-    )
+    return Jitted(function, numbers, names, *given, keep_unused, inline, backend, wanted, schedule, tune)
 
 
 eager.install()

@@ -21,7 +21,9 @@ def names_of(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
-def both_ways(function: Callable[..., Any], argnums: Any, argnames: Any, what: str = "static_") -> Any:
+def both_ways(
+    function: Callable[..., Any], argnums: Any, argnames: Any, what: str = "static_"
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Numbers and names of the same parameters, so that an argument is found whichever way it is passed; both as they are
     where both are given, as they may be meant to differ."""
     numbers, names = numbers_of(argnums), names_of(argnames)

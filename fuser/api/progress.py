@@ -7,7 +7,6 @@ listeners know them.
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -39,6 +38,8 @@ def compiling(name: str, types: Sequence[Any]) -> None:
 
 
 def _log(words: str, *values: Any) -> None:
+    import logging  # here: `import fuser` does without
+
     level, logger = logging.WARNING if config.log_compiles else logging.DEBUG, logging.getLogger("fuser")
     if logger.isEnabledFor(level):
         logger.log(level, words, *[v() if callable(v) else v for v in values])

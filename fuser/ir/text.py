@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-import string
 import textwrap
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -27,7 +26,7 @@ def param_type(kind: _Kind) -> _Kind:
 
 def _names() -> Iterator[str]:
     for length in itertools.count(1):
-        for letters in itertools.product(string.ascii_lowercase, repeat=length):
+        for letters in itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=length):
             yield "".join(letters)
 
 

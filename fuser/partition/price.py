@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from fuser.ir.graph import Var
 from fuser.ir.index import Axis
 from fuser.ir.target import Target, duration
-from fuser.partition.candidate import Candidate, Uses, match, within
+from fuser.partition.candidate import Candidate, Uses, match, vector_axes, within
 from fuser.partition.group import FUSIBLE
 
-LEAST_VECTOR = 8  # elements of an innermost axis that a vector is worth
 MOST_ARRAYS = 24  # of kernels without reduced axes, beyond which they are not looked through
 ACROSS = {True: "across memory", False: "in tiles beside what lies in another order"}
 Access = tuple[Var, tuple[Axis | None, ...]]
@@ -31,6 +30,8 @@ def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None
         return None
     mapping = match(a, b)
     assert isinstance(mapping, dict)
+    if len(a.innermost.union(mapping.get(x, x) for x in b.innermost)) < 2:
+        return None  # nothing crosses
     own = [*_reads(a, b.produced, {}), *_writes(a, a, b, uses, {})]
     theirs = [*_reads(b, a.produced, mapping), *_writes(b, a, b, uses, mapping)]
     count, each = (strided, target.strided) if reduces else (tiled, target.tiled)
@@ -68,8 +69,7 @@ def _ordered(accesses: Iterable[Access]) -> tuple[Axis | None, list[tuple[int, l
     inner: dict[Axis, float] = {}
     found = []
     for var, axes in accesses:
-        along = [x for x in axes if x is not None]
-        if len(along) > 1 and along[-1].extent >= LEAST_VECTOR:
+        if along := vector_axes(axes):
             found.append((var.aval.size, along))
             inner[along[-1]] = inner.get(along[-1], 0) + var.aval.size
     return max(inner, key=inner.__getitem__, default=None), found

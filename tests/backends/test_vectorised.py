@@ -32,6 +32,15 @@ B = np.arange(N) % 3 == 0
 SQUARE = np.ones((600, 600), np.float32)
 THREE = np.ones((N, 3), np.float32)
 
+
+def function_of_rows(x: Any, m: Any) -> Any:
+    """The outer product of sines and numbers, parts of which others read, so that its sines are computed where it is."""
+    outer = fnp.sin(x)[:, None] * x
+    least, most = fnp.minimum(outer, fnp.sqrt(abs(m))), fnp.maximum(outer, x)
+    chosen = fnp.where(least > 0, least * 0.5, x), fnp.where(most > 0, most * 0.5, m.sum(1))
+    return outer[:50], *chosen
+
+
 VECTORISED: dict[str, tuple[Any, ...]] = {
     "product": (lambda x: x * 2, F),
     "exp": (lambda x: fnp.exp(x), F),
@@ -110,6 +119,9 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "running sum": (lambda x: fnp.cumsum(x * 2, axis=1) + x, SQUARE),
     "running product from the end": (lambda x: lax.cumprod(x, axis=0, reverse=True), F),
     "remainder": (lambda x: fnp.fmod(x, x + 1), F),
+    "every second element, backwards": (lambda x: fnp.sin(x[::-2]), F),
+    "columns backwards": (lambda x: x[::-1].T * 2, np.ones((N, 8), np.float32)),
+    "a function of each row": (function_of_rows, F[:1000], np.ones((1000, 1000), np.float32)),
     "lanes": (lambda x: lax.fori_loop(0, 10, lambda n, c: c * c + n, x), F),
 }
 SCALAR: dict[str, tuple[str, Any, Any]] = {

@@ -1,6 +1,6 @@
 """Argmax and argmin along a row: blocks of values in the core's own cache, their extreme, and then where it is.
 
-A short row is one vector or a few: each value becomes a whole number that is ordered as the values are, with its position
+In a row that is not long each value becomes a whole number that is ordered as the values are, with its position
 behind it, and the least or greatest of these says both.
 
 A block is looked through for a position only if its extreme beats those before it, so that nearly always the work is
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 BLOCK = 1024
 SHORTEST = 64  # elements of a row from which blocks pay
+# Elements of a row up to which keys pay: a third of what its first blocks take, most of which are looked through. Rows that are shared
+# out in chunks are longer.
+LONGEST_BY_KEYS = 1 << 14
 FEWEST = 4  # elements of a row from which vectors pay
 
 
@@ -31,13 +34,18 @@ def is_argreduce(loops: Loops, sweep: Sweep) -> bool:
     only = sweep.reductions and not sweep.stores and not sweep.kept and all(f.attr.positional for f in sweep.reductions)
     if not only or len(loops.reduced) != 1 or any(node.op == "scan" for node in sweep.body):
         return False
+    return loops.extents[loops.reduced[0]] >= SHORTEST or _has_keys(loops, sweep)
+
+
+def _has_keys(loops: Loops, sweep: Sweep) -> bool:
+    """Whether a row is looked through once, by keys."""
     extent = loops.extents[loops.reduced[0]]
-    return extent >= SHORTEST or (extent >= FEWEST and all(map(_keys_fit, sweep.reductions)))
+    return FEWEST <= extent <= LONGEST_BY_KEYS and all(map(_keys_fit, sweep.reductions))
 
 
 def argreduce(writer: InnerReduction, run: Run, span: Range) -> None:
     """Write the run of such a sweep, whose accumulators are declared."""
-    if writer.loops.extents[run.axis] < SHORTEST:
+    if _has_keys(writer.loops, run.sweep):
         _by_keys(writer, run)
     else:
         _by_blocks(writer, run, span)
@@ -62,7 +70,7 @@ def _by_blocks(writer: InnerReduction, run: Run, span: Range) -> None:
 
 
 def _by_keys(writer: InnerReduction, run: Run) -> None:
-    """The same for rows of fewer than `SHORTEST` values of up to 32 bits."""
+    """The same for rows of no more than `LONGEST_BY_KEYS` values of up to 32 bits."""
     bests: list[Variable] = []
     clauses = []
     sweep = run.sweep
