@@ -8,7 +8,6 @@ values it is one primitive, whose transforms are compiled too (ops/jit).
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 import types
 import weakref
@@ -21,7 +20,7 @@ from fuser import backends, dtypes
 from fuser.api import advice, compiler, debug_values, eager, progress
 from fuser.api.no_elements import without_elements
 from fuser.api.options import check_options, for_all_sizes
-from fuser.api.parameters import Typed, both_ways, incomparable, names_of
+from fuser.api.parameters import Signature, Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, at_home, described, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
@@ -91,19 +90,10 @@ else:
 observers: list[Callable[[str, int], object]] = []  # are told of programs that ran: names, and when they began
 
 
-class _Signature:
-    """`__signature__` of a jitted function: `inspect` asks for it where it is told not to follow `__wrapped__`."""
-
-    def __get__(self, jitted: Jitted | None, owner: type) -> inspect.Signature:
-        if jitted is None:  # the class has the signature of its constructor
-            raise AttributeError("__signature__")
-        return inspect.signature(jitted.function)
-
-
 class Jitted(_Base):
     """What `jit` returns; see `jit`."""
 
-    __signature__ = _Signature()
+    __signature__ = Signature()
 
     def __init__(
         self,
@@ -158,17 +148,8 @@ class Jitted(_Base):
 
     def __reduce__(self) -> Any:
         options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
-        return reduced(
-            self,
-            type(self),
-            *options,
-            self.keep_unused,
-            self.inline,
-            self.backend,
-            self.wanted,
-            self.schedule,
-            self.tune,
-        )
+        others = self.keep_unused, self.inline, self.backend, self.wanted, self.schedule, self.tune
+        return reduced(self, type(self), *options, *others)
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
         """A call from start to end in Python: whatever the arguments, and under whatever trace."""

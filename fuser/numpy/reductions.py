@@ -327,8 +327,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if weights is None:
         x = U.inexact_operand("average", a)
         result = mean(x, axis, keepdims=keepdims)
-        count = float(np.prod([x.shape[d] for d in axes_of(axis, x.ndim, "average")]))
-        return (result, full_like(result, count)) if returned else result
+        count = _count(x, axes_of(axis, x.ndim, "average"), None, keepdims)
+        return (result, full_like(result, literal(count, result.dtype))) if returned else result
     x, w = promote_inexact("average", a, weights)
     if w.shape != x.shape:
         if axis is None or w.ndim != 1 or w.shape[0] != x.shape[axis_of(axis, x.ndim, "average")]:
