@@ -34,6 +34,7 @@ def rows_of(name: str, function: Callable[..., Any], arguments: Sequence[Any], r
     """A row a kernel: seconds as estimated and as measured, the least of the rounds."""
     import fuser
     from fuser import backends
+    from fuser.backends.base import machine_target
     from fuser.partition.group import kernel_groups
     from fuser.report.estimate import estimated
 
@@ -45,7 +46,7 @@ def rows_of(name: str, function: Callable[..., Any], arguments: Sequence[Any], r
     for _ in range(rounds):
         for index, seconds in compiled.executable.call_profiled(arrays, time.thread_time)[1]:
             samples[index].append(seconds - overhead())
-    estimates = estimated(compiled.plan, backend, sources)
+    estimates = estimated(compiled.plan, machine_target(backend), sources)
     for group, measured, found in zip(compiled.plan.groups, samples, estimates, strict=True):
         if found is not None and measured and min(measured) > LEAST_SECONDS:
             yield {

@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-from fuser import dtypes, errors, lax, numpy
-from fuser.api.abstract import eval_shape, make_jaxpr
-from fuser.api.jitted import ShapeDtypeStruct, jit
-from fuser.config import config
-from fuser.gaps import absent
-from fuser.numpy.types import Array
-from fuser.parallel.arrays import (
-    Shard,
-    block_until_ready,
-    copy_to_host_async,
-    default_backend,
-    device_count,
-    device_get,
-    device_put,
-    devices,
-    local_device_count,
-    local_devices,
-    make_array_from_callback,
-    make_array_from_process_local_data,
-    make_array_from_single_device_arrays,
-    process_count,
-    process_index,
-)
-from fuser.parallel.constraint import reshard
-from fuser.parallel.mesh import make_mesh, set_mesh
-from fuser.parallel.sharding import NamedSharding
-from fuser.parallel.spec import PartitionSpec as P
-from fuser.runtime.device import Device
-from fuser.runtime.memory import memory_stats
-from fuser.runtime.memory import trim as trim_memory
-from fuser.trace.core import type_of as typeof
-from fuser.transforms.custom_jvp import custom_jvp
-from fuser.transforms.custom_vjp import custom_gradient, custom_vjp
-from fuser.transforms.grad import grad, value_and_grad
-from fuser.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
-from fuser.transforms.linear import jvp, linear_transpose, linearize, vjp
-from fuser.transforms.vmap import vmap
+from fuser.importing import without_collection as _without_collection
+
+with _without_collection():
+    from fuser import dtypes, errors, lax, numpy
+    from fuser.api.abstract import eval_shape, make_jaxpr
+    from fuser.api.jitted import ShapeDtypeStruct, jit
+    from fuser.config import config
+    from fuser.gaps import absent
+    from fuser.numpy.types import Array
+    from fuser.parallel.arrays import (
+        Shard,
+        block_until_ready,
+        copy_to_host_async,
+        default_backend,
+        device_count,
+        device_get,
+        device_put,
+        devices,
+        local_device_count,
+        local_devices,
+        make_array_from_callback,
+        make_array_from_process_local_data,
+        make_array_from_single_device_arrays,
+        process_count,
+        process_index,
+    )
+    from fuser.parallel.constraint import reshard
+    from fuser.parallel.mesh import make_mesh, set_mesh
+    from fuser.parallel.sharding import NamedSharding
+    from fuser.parallel.spec import PartitionSpec as P
+    from fuser.runtime.device import Device
+    from fuser.runtime.memory import memory_stats
+    from fuser.runtime.memory import trim as trim_memory
+    from fuser.trace.core import type_of as typeof
+    from fuser.transforms.custom_jvp import custom_jvp
+    from fuser.transforms.custom_vjp import custom_gradient, custom_vjp
+    from fuser.transforms.grad import grad, value_and_grad
+    from fuser.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
+    from fuser.transforms.linear import jvp, linear_transpose, linearize, vjp
+    from fuser.transforms.vmap import vmap
 
 __all__ = [
     "Array",

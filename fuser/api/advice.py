@@ -7,7 +7,6 @@ carries the user's line. It is given when a program is compiled, so calls that f
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 import time
 import warnings
@@ -120,6 +119,8 @@ def explain_miss(jitted: Jitted, key: Any) -> None:
         text += "\n  ".join(f"* {difference}" for difference in because(known, found))
     else:
         text += f"never seen function:\n    {jitted.name}{where}"
+    import logging  # here, as few programs come here
+
     logging.getLogger("fuser").warning("%s", text)
 
 

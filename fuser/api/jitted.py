@@ -20,7 +20,7 @@ from fuser import backends, dtypes
 from fuser.api import advice, compiler, debug_values, eager, progress
 from fuser.api.no_elements import without_elements
 from fuser.api.options import check_options, for_all_sizes
-from fuser.api.parameters import Typed, both_ways, incomparable, names_of
+from fuser.api.parameters import Signature, Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, at_home, described, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
@@ -45,7 +45,7 @@ from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
 from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, Trace, Tracer, current, leaked, type_of
-from fuser.trace.hoisting import tracing
+from fuser.trace.hoisting import calls_kept, tracing
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
@@ -92,6 +92,8 @@ observers: list[Callable[[str, int], object]] = []  # are told of programs that 
 
 class Jitted(_Base):
     """What `jit` returns; see `jit`."""
+
+    __signature__ = Signature()
 
     def __init__(
         self,
@@ -146,24 +148,15 @@ class Jitted(_Base):
 
     def __reduce__(self) -> Any:
         options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
-        return reduced(
-            self,
-            type(self),
-            *options,
-            self.keep_unused,
-            self.inline,
-            self.backend,
-            self.wanted,
-            self.schedule,
-            self.tune,
-        )
+        others = self.keep_unused, self.inline, self.backend, self.wanted, self.schedule, self.tune
+        return reduced(self, type(self), *options, *others)
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
         """A call from start to end in Python: whatever the arguments, and under whatever trace."""
         if config.disable_jit:
             return self.function(*args, **kwargs)
         if (trace := current()) is not EVALUATION:
-            return self._transformed(args, kwargs, recording(trace))
+            return self._transformed(args, kwargs, recording(trace) and (self.inline or not calls_kept()))
         run, values, foreign, _ = self._found(args, kwargs)
         return self._observed(run, values, foreign) if observers else run(values, foreign)
 
@@ -461,7 +454,8 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
 
     def compile(lying: Any) -> Callable[[list[Any]], list[Any]]:
         where = placement(FREE, lying, in_tree, out_tree)
-        traced = Traced(graph, in_tree, out_tree, donated, backend, placement=where)
+        on = backend or backends.get(eager.backend_name())  # a graph that a library made has none
+        traced = Traced(graph, in_tree, out_tree, donated, on, placement=where)
         programs[lying] = program = traced.lower().compile()._run
         return program
 
@@ -550,40 +544,19 @@ def jit(
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
         return lambda f: jit(f, **options)
+    static, donated = (static_argnums, static_argnames), (donate_argnums, donate_argnames)
     if dynamic is not None:
-        return for_all_sizes(
-            function,
-            dynamic,
-            backend,
-            inline,
-            static_argnums,
-            static_argnames,
-            donate_argnums,
-            donate_argnames,
-            schedule,
-        )
+        return for_all_sizes(function, dynamic, backend, inline, *static, *donated, schedule)
     check_options(function, schedule, compiler_options)
     both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
     if both:
         raise ValueError(
             f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
         )
-    numbers, names = both_ways(function, static_argnums, static_argnames)
-    donate_numbers, donate_names = both_ways(function, donate_argnums, donate_argnames, "donate_")
+    numbers, names = both_ways(function, *static)
+    given = both_ways(function, *donated, "donate_")
     wanted = wanted_of(device, backend, in_shardings, out_shardings)
-    return Jitted(
-        function,
-        numbers,
-        names,
-        donate_numbers,
-        donate_names,
-        keep_unused,
-        inline,
-        backend,
-        wanted,
-        schedule,
-        tune,
-    )
+    return Jitted(function, numbers, names, *given, keep_unused, inline, backend, wanted, schedule, tune)
 
 
 eager.install()

@@ -11,6 +11,15 @@ from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 
 
+class Signature:
+    """`__signature__` of a jitted function: `inspect` asks for it where it is told not to follow `__wrapped__`."""
+
+    def __get__(self, jitted: Any, owner: type) -> inspect.Signature:
+        if jitted is None:  # the class has the signature of its constructor
+            raise AttributeError("__signature__")
+        return inspect.signature(jitted.function)
+
+
 def numbers_of(value: int | Iterable[int] | None) -> tuple[int, ...]:
     """One number, several, or none."""
     return () if value is None else (value,) if isinstance(value, int) else tuple(value)
@@ -21,7 +30,9 @@ def names_of(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
-def both_ways(function: Callable[..., Any], argnums: Any, argnames: Any, what: str = "static_") -> Any:
+def both_ways(
+    function: Callable[..., Any], argnums: Any, argnames: Any, what: str = "static_"
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Numbers and names of the same parameters, so that an argument is found whichever way it is passed; both as they are
     where both are given, as they may be meant to differ."""
     numbers, names = numbers_of(argnums), names_of(argnames)

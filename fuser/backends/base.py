@@ -19,6 +19,7 @@ import numpy as np
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
+from fuser.ir.target import Target
 from fuser.kernel.schedule import Schedule
 from fuser.ops.factorisations import hessenberg_p, schur_p, tridiagonal_p
 from fuser.ops.family import CALLS
@@ -196,6 +197,11 @@ def with_tuning(backend: Backend, needed: bool) -> Backend:
     changed = copy.copy(backend)
     changed.tuning = True  # type: ignore[attr-defined]
     return changed
+
+
+def machine_target(backend: Backend) -> Target:
+    """What this machine is like, where a backend knows; else what plans count with."""
+    return getattr(backend, "machine", backend.limits.target)
 
 
 def tuned(backend: Backend, plan: Plan, sources: tuple[KernelSource, ...]) -> tuple[KernelSource, ...]:

@@ -98,7 +98,7 @@ def _in_words(plan: Any) -> str:
         over = ", ".join(c.axes)
         lines.append(f"  sends       {mega(c.sent_bytes)} by {c.count} × {c.name} over {over}: {milli(c.seconds)}")
     lines.append(
-        f"  step        {milli(plan.step_seconds)}: {milli(plan.compute_seconds)} computing, {milli(plan.collective_seconds)} "
-        f"communicating; weak scaling {plan.efficiency:.1%}"
+        f"  step        {milli(plan.step_seconds)}: {milli(plan.compute_seconds)} computing, {milli(plan.waiting_seconds)} "
+        f"waiting for {milli(plan.collective_seconds)} of communication; weak scaling {plan.efficiency:.1%}"
     )
     return "\n".join(lines)

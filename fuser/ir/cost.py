@@ -30,6 +30,17 @@ def cost(eqn: Eqn, target: Target | None = None) -> int:
         return _cost.__wrapped__(eqn.primitive, params, avals, eqn.outvars[0].aval, target)
 
 
+def element_seconds(eqn: Eqn, target: Target) -> float:
+    """Seconds that an element of an equation takes on a target, as one of a vector."""
+    width = max(v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars))
+    return cost(eqn, target) * max(width, 4) / 4 / target.operations
+
+
+def seconds(eqn: Eqn, target: Target) -> float:
+    """Seconds that computing all elements of an equation takes, or combining those of its operands."""
+    return element_seconds(eqn, target) * max(v.aval.size for v in (*eqn.invars, *eqn.outvars))
+
+
 def operations(eqn: Eqn) -> int:
     """Vector operations that one equation is written in, about: conversions into fewer numbers test for each end."""
     before, after = eqn.invars[0].aval.dtype if eqn.invars else None, eqn.outvars[0].aval.dtype

@@ -56,6 +56,11 @@ class Eqn:
     outvars: tuple[Var, ...]
     source: Source = UNKNOWN
 
+    @property
+    def source_info(self) -> Source:
+        """`source`, by its name in jaxprs."""
+        return self.source
+
     def operands(self) -> Iterator[Var]:
         """The variables among the inputs."""
         return (v for v in self.invars if type(v) is Var)

@@ -18,6 +18,8 @@ from fuser.ir.names import printable
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("numpy", "torch", "optree", "opt_einsum"))
 _hidden: dict[str, bool] = {}
+# What `via` holds besides names of scopes.
+TRANSFORMS = frozenset({"grad", "jet", "jit", "jvp", "linearize", "vjp", "vmap"})
 
 
 class _State(threading.local):
@@ -38,6 +40,11 @@ class Source:
     def line(self) -> str:
         """`mlp.py:12 (loss)`, or `` when unknown."""
         return f"{self._name}:{self.lineno} ({printable(self.function)})" if self.file else ""
+
+    @property
+    def name_stack(self) -> str:
+        """The names of the `named_scope` blocks around the operation, outermost first: `encoder/attention`."""
+        return "/".join(name for name in self.via if name not in TRANSFORMS)
 
     @property
     def short(self) -> str:

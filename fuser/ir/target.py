@@ -26,15 +26,19 @@ class Target:
 
     `levels`: memory from the nearest outwards, the last without end; `operations`: additions of 32-bit numbers a second, in
     vectors; `costs`: what a scalar operation takes, in such additions (1 where it is not named); `vector`: bytes of a
-    vector; `registers`: vectors of values that registers hold at once; `line`: bytes that come from memory together; `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
+    vector; `registers`: vectors of values that registers hold at once; `line`: bytes that come from memory together; `allocate`: times that bytes pass which are written far away (2 where their lines are read before); `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
     to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
     memory; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
     inside one; `combine`: of reducing a
-    vector to a number; `fork`: of starting the other workers and waiting for them; `tiled`: seconds an element that is read
+    vector to a number; `fork`: of starting the other workers and waiting for them; `alone`: of work that one worker does by itself sooner than start the others; `tiled`: seconds an element that is read
     or written in tiles beside what lies in another order; `jump`: of beginning anew to read far from where the last run of
     memory ended; `products`: multiplications and additions of 32-bit numbers a second in
-    products of matrices, 0 where it is not known.
+    products of matrices, 0 where it is not known; `exposed`: the share of moving or computing, whichever is shorter, that the other
+    does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
+    tiles; `chains`: vectors that wait for their own iterations side by side; `waiting`: how much longer operations take in
+    iterations that wait for each other, as vectors, `in_turn` as single numbers; `margin`: times what a change costs by estimates
+    that it has to save, as these are no better, and `least` the launches that it has to save beside.
     """
 
     levels: tuple[Level, ...]
@@ -46,6 +50,7 @@ class Target:
     vector: int = 64
     registers: int = 28
     line: int = 64
+    allocate: float = 2
     scalar: float = 1
     latency: float = 0
     gathered: float = 0
@@ -54,8 +59,16 @@ class Target:
     loop: float = 0
     combine: float = 0
     fork: float = 0
+    alone: float = 0
     tiled: float = 0
     products: float = 0
+    exposed: float = 0
+    across: float = 2
+    chains: float = 4
+    waiting: float = 4
+    in_turn: float = 2
+    margin: float = 1.5
+    least: float = 0.5
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""

@@ -13,6 +13,8 @@ from fuser.ir.graph import Eqn, Graph, graphs_in
 from fuser.ir.primitive import Control, Fusion, Movement
 from fuser.ir.target import Target
 
+USUAL_STEPS = 64  # of a while, where a guess is needed
+
 
 def least_operations(graph: Graph) -> int:
     """Scalar operations of one lane, at least: one an arithmetic equation, one an element of a reduction or of a product's

@@ -1,7 +1,8 @@
 """Seconds that a kernel takes on a target: what it computes, what it moves, what it waits for, and its launch.
 
 In: a kernel and a Target. Out: an `Estimate`. Arithmetic, memory and waiting overlap, so that the longest of them counts
-(Williams, Waterman, Patterson, "Roofline", CACM 2009, with a term for chains of dependent operations).
+(Williams, Waterman, Patterson, "Roofline", CACM 2009, with a term for chains of dependent operations), and a share of what
+computing or moving takes besides (Stengel, Treibig, Hager, Wellein, "Execution-Cache-Memory", ICS 2015).
 """
 
 from __future__ import annotations
@@ -21,26 +22,25 @@ from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
 from fuser.kernel.operands import computed, index_axes, index_of, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
-REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 40, "argmin": 40, "logaddexp": 60}  # additions an element
-ACROSS = 2  # how much longer elements take that do not lie along the vector, even in tiles
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
-ALONE = 5  # times that starting the others takes, up to which one worker does all
-VECTORS = 4  # that wait for their own iterations side by side
 FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of one run: of starting it, of computing, of moving bytes, and of operations that wait for each other."""
+    """Seconds of one run: of starting it, of computing, of moving bytes, and of operations that wait for each other; `exposed`: the
+    share of the shorter of computing and moving that does not hide behind the longer."""
 
     launch: float
     arithmetic: float
     memory: float
     waiting: float = 0
+    exposed: float = 0
 
     @property
     def seconds(self) -> float:
-        return self.launch + max(self.arithmetic, self.memory, self.waiting)
+        longest = max(self.arithmetic, self.memory, self.waiting)
+        return self.launch + longest + self.exposed * min(self.arithmetic, self.memory)
 
     @property
     def limiter(self) -> str:
@@ -52,7 +52,11 @@ class Estimate:
         """Of one after the other, in one launch."""
         longer = max(self.launch, other.launch)
         return Estimate(
-            longer, self.arithmetic + other.arithmetic, self.memory + other.memory, self.waiting + other.waiting
+            longer,
+            self.arithmetic + other.arithmetic,
+            self.memory + other.memory,
+            self.waiting + other.waiting,
+            max(self.exposed, other.exposed),
         )
 
 
@@ -98,7 +102,7 @@ class _Costs:
             body = self.compute(self.kernel.loop.body, self.kernel.loop.stores)
             arithmetic += self.kernel.loop.time.extent * body
             waiting = self.kernel.loop.time.extent * self.chain(self.kernel.loop)
-        return Estimate(self.target.launch, arithmetic, self.memory(since), waiting)
+        return Estimate(self.target.launch, arithmetic, self.memory(since), waiting, self.target.exposed)
 
     # Arithmetic.
 
@@ -111,7 +115,7 @@ class _Costs:
         rows = self.loops.count(self.loops.parallel)
         inner = self.vector in self.loops.reduced
         for node in sweep.reductions:
-            unit = REDUCTIONS.get(node.attr.reduction, 1) * node.attr.accumulator.itemsize / 4 / self.target.operations
+            unit = self.target.compute(f"reduce_{node.attr.reduction}", node.attr.accumulator.itemsize)
             total += unit * everything * self._waste() + (rows * self.target.combine if inner else 0)
         for node in sweep.body:
             if node.op == "scan":
@@ -147,22 +151,12 @@ class _Costs:
             elif node.op == "index":
                 total += self.times[depth] * self.divisions(node.attr, depth)
             elif node.op not in FREE:
-                itemsize = max([node.dtype.itemsize, *(arg.dtype.itemsize for arg in node.args)])
-                total += self.times[depth] * self.target.compute(self.kind(node), itemsize) * self.alone(depth)
+                total += self.times[depth] * _operation(node, self.target) * self.alone(depth)
         for store in stores:
             depth = self.depth_of_index(store.offset)
             depth = max(depth, self.depth_of(store.value))
             total += self.times[depth] * self.access(store.offset, store.value.dtype.itemsize, False, depth)
         return total
-
-    def kind(self, node: Scalar) -> str:
-        """The name that the target has a cost for."""
-        if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
-            by_constant = node.op in ("div", "rem") and node.args[1].op == "const"
-            return f"int_{node.op}" if not by_constant else "int_div_const"
-        if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
-            return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"
-        return node.op
 
     def alone(self, depth: int) -> float:
         """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
@@ -190,7 +184,8 @@ class _Costs:
         stride = offset.coefficient(self.vector)
         if stride in (0, 1, -1):
             return seconds + plain * self._waste() * (2 if masked or stride < 0 else 1)
-        return seconds + min(abs(stride) * itemsize / 4 * plain * 4, target.strided)
+        tiled = target.tiled and not self.kernel.reduced and self.kernel.loop is None
+        return seconds + min(abs(stride) * itemsize / 4 * plain * 4, target.tiled if tiled else target.strided)
 
     def divisions(self, index: Affine, depth: int) -> float:
         """Seconds of an index's integer divisions, one number after the other; none where strips have one quotient."""
@@ -208,7 +203,7 @@ class _Costs:
         written: set[int] = set()
         for index, param, out in self._accesses():
             apart = self.vector is not None and abs(index.coefficient(self.vector)) > 1
-            once[param] = max(once.get(param, 0.0), self.footprint(index, param) * (ACROSS if apart else 1))
+            once[param] = max(once.get(param, 0.0), self.footprint(index, param) * (self.target.across if apart else 1))
             written |= {param} if out else set()
         held = sum(once.values())
         total = 0.0
@@ -216,7 +211,7 @@ class _Costs:
             distance = max(held, since[param]) if since is not None else held
             if distance > self.target.levels[0].capacity:
                 far = distance > self.target.levels[1].capacity
-                total += self.target.stream(2 * size if param in written and far else size, distance)
+                total += self.target.stream(size * (self.target.allocate if param in written and far else 1), distance)
         return total
 
     def _accesses(self) -> Iterable[tuple[Affine, int, bool]]:
@@ -249,10 +244,10 @@ class _Costs:
                 latency[node] = before + (self.delay(node) if node.op not in FREE else 0.0)
         longest = max([latency.get(carry.following, 0.0) for carry in loop.carries], default=0.0)
         lanes = self.loops.count(self.loops.parallel)
-        return longest * max(lanes / (VECTORS * self.target.vector / 4), 1)
+        return longest * max(lanes / (self.target.chains * self.target.vector / 4), 1)
 
     def delay(self, node: Scalar) -> float:
-        return self.target.latency * (1 + self.target.costs.get(self.kind(node), 1) / 4)
+        return self.target.latency * (1 + self.target.costs.get(_kind(node), 1) / 4)
 
     # Where a node changes.
 
@@ -285,6 +280,40 @@ class _Costs:
         return max([self.depth[axis] + 1 for axis in index_axes(index) if axis in self.depth], default=0)
 
 
+def iteration(nodes: Iterable[Scalar], stores: Iterable[Store], target: Target) -> float:
+    """Seconds of computing each node and writing each result once, whatever the extents are: in whole vectors, out of the second
+    level of memory. What code that serves all sizes counts with."""
+    arithmetic, moved = 0.0, 0
+    for node in nodes:
+        if node.op == "load":
+            moved += node.dtype.itemsize
+        elif node.op not in FREE and node.op != "index":
+            arithmetic += _operation(node, target)
+    moved += sum(2 * store.value.dtype.itemsize for store in stores)
+    return max(arithmetic, target.stream(moved, target.levels[1].capacity))
+
+
+def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store], target: Target) -> int:
+    """The number of iterations, a power of two, up to which one worker does all of them."""
+    shortest = 1 / target.operations  # of work that has no price
+    return 1 << max(round(math.log2(target.alone / max(iteration(nodes, stores, target), shortest))), 4)
+
+
+def _operation(node: Scalar, target: Target) -> float:
+    """Seconds of a node's operation, as one of a vector."""
+    return target.compute(_kind(node), max([node.dtype.itemsize, *(arg.dtype.itemsize for arg in node.args)]))
+
+
+def _kind(node: Scalar) -> str:
+    """The name that the target has a cost for."""
+    if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
+        by_constant = node.op in ("div", "rem") and node.args[1].op == "const"
+        return f"int_{node.op}" if not by_constant else "int_div_const"
+    if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
+        return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"
+    return node.op
+
+
 def together(estimates: Sequence[Estimate | None]) -> Estimate | None:
     """Of kernels that share a launch, one after the other."""
     known = [e for e in estimates if e is not None]
@@ -293,7 +322,7 @@ def together(estimates: Sequence[Estimate | None]) -> Estimate | None:
 
 def shared(found: Estimate, target: Target, workers: int) -> Estimate:
     """What several workers take together, where starting them is worth it."""
-    if workers < 2 or target.fork <= 0 or found.seconds <= ALONE * target.fork:
+    if workers < 2 or target.fork <= 0 or found.seconds <= target.alone:
         return found
     part = 1 / workers
     return replace(

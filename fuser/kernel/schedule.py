@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-REDUCTIONS = ("inner", "outer", "split inner", "split outer", "rows side by side")
+REDUCTIONS = ("inner", "outer", "split inner", "split outer", "rows side by side", "tree")
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,8 @@ class Sizes:
 class IndexText:
     """Affine expressions as text. `names` spells axes; axes in `absorbed` run inside another one and are left out.
 
-    Short steps along the axis `vector` are structure, not size: the text shows which elements lie between two of them. So are short
+    Short steps along the axis `vector` are structure, not size: the text shows which elements lie between two of them. Steps backwards
+    are not: compilers that know one give up, and read element by element where they do not. So are short
     divisors: a processor takes ten times as long to divide by a number that the compiler does not know.
     """
 
@@ -88,8 +89,8 @@ class IndexText:
         for atom, coefficient in index.terms:
             if atom in self.absorbed:
                 continue
-            if atom is self.vector and 1 < abs(coefficient) <= MOST_INTERLEAVED:
-                factor, rest = self.literal(coefficient), index.offset % abs(coefficient)
+            if atom is self.vector and 1 < coefficient <= MOST_INTERLEAVED:
+                factor, rest = self.literal(coefficient), index.offset % coefficient
             elif isinstance(atom, Div) and atom.divisor <= MOST_DIVIDED and abs(coefficient) == atom.divisor:
                 factor = self.literal(coefficient)  # what is left of a division, or the place where its period begins
             elif atom is self.vector and self.sizes.full and coefficient not in (0, 1, -1):

@@ -18,7 +18,7 @@ import numpy as np
 
 from fuser.config import config
 from fuser.ir.graph import Graph
-from fuser.ir.names import function_name, parameter_names
+from fuser.ir.names import function_name, parameter_names, unwrapped
 from fuser.lax.values import as_value
 from fuser.runtime import device as devices
 from fuser.runtime.array import Array, to_numpy
@@ -72,7 +72,6 @@ class Replayed(_Base):
         super().__init__(self.numbers, self.names)
         functools.update_wrapper(self, function)
         self._unrecorded = function
-        self._guarded = transfers.bounded(function, self._operands, (Array, Tracer))
         self._met: dict[Any, bool] = {}  # by signature, whether it can be recorded
         REPLAYED.add(self)
 
@@ -107,7 +106,7 @@ class Replayed(_Base):
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
         """A call that the native core has no recording for."""
         if transfers.guarded():
-            return self._guarded(*args, **kwargs)
+            return transfers.bounded(self._unrecorded, self._operands, (Array, Tracer))(*args, **kwargs)
         try:
             program, values, foreign = self._found(args, kwargs)
         except _Refused:
@@ -219,9 +218,9 @@ def forget() -> None:
 
 def _has_operands(function: Callable[..., Any]) -> bool:
     """Whether it takes operands, several in one parameter too."""
-    code = inspect.unwrap(function).__code__
+    code = unwrapped(function).__code__
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
-    return any(name in OPERANDS for name in code.co_varnames[:count])
+    return not OPERANDS.isdisjoint(code.co_varnames[:count])
 
 
 def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, ...]]:

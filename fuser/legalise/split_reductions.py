@@ -20,7 +20,6 @@ from fuser.ir.types import is_inexact
 LEAST_RUN = 16  # elements of a run that are worth one number
 LEAST_COLUMNS = 128  # elements of a block of runs: a few vectors
 ROWS_AT_ONCE = 8  # blocks that are added while sums are in registers
-MARGIN = 1.5  # by which adding blocks must be quicker: a kernel more, whose arrays have to be found in a cache
 
 
 def with_split_reductions(graph: Graph, target: Target) -> Graph:
@@ -62,7 +61,7 @@ def _first(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[
     outer = tuple(d for d in eqn.params["axes"] if d not in inner)
     rows, columns = math.prod(shape[d] for d in outer), math.prod(shape[max(outer) + 1 :])
     ended = runs * (target.loop + target.combine)
-    if MARGIN * _across(math.prod(shape), run, rows, columns, itemsize, target) + again < ended:
+    if target.margin * _across(math.prod(shape), run, rows, columns, itemsize, target) + again < ended:
         return outer
     return inner if along < runs * target.jump else ()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuser.ir.cost import cost
+from fuser.ir.cost import element_seconds
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.rewrite import Rewriter
@@ -19,7 +19,6 @@ from fuser.ops.movement import broadcast_in_dim_p, iota_p
 
 VALUES = 256
 FEWEST_ELEMENTS = 64 * VALUES  # below which a table's own kernel costs too much of what it saves
-GAIN = 2  # times that computing must take as long as gathering
 
 
 def with_tables(graph: Graph, target: Target) -> Graph:
@@ -86,7 +85,7 @@ class _Cones:
         for eqn in graph.eqns:
             inside = self.bytes_of.get(eqn.outvars[0]) if len(eqn.outvars) == 1 else None
             used |= {v for v in eqn.invars if isinstance(v, Var) and self.bytes_of.get(v, inside) is not inside}
-        return {v for v in used if self._takes(v, GAIN * target.gathered, target)}
+        return {v for v in used if self._takes(v, target.margin * target.gathered, target)}
 
     def _takes(self, var: Var, most: float, target: Target) -> bool:
         """Whether an element of a variable takes more seconds to compute from its byte; no further than it takes to know."""
@@ -97,15 +96,9 @@ class _Cones:
             eqn = self.producers.get(node)
             if eqn is not None and eqn not in found and node in self.bytes_of:
                 found.add(eqn)
-                seconds += _seconds(eqn, target)
+                seconds += element_seconds(eqn, target)
                 waiting.extend(v for v in eqn.invars if isinstance(v, Var))
         return seconds > most
-
-
-def _seconds(eqn: Eqn, target: Target) -> float:
-    """What an element of an equation takes."""
-    width = max(v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars))
-    return cost(eqn, target) * max(width, 4) / 4 / target.operations
 
 
 class _Tables:

@@ -7,7 +7,6 @@ last operand and their last result is the token that says so.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,6 +85,8 @@ def call(
         with using(EVALUATION), np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
             return [*checked(callback.function(*given), result_avals, callback.name), *token]
     except Exception as error:
+        import traceback  # here, as few programs come here
+
         words = "".join(traceback.format_exception(error)).strip()
         raise JaxRuntimeError(f"INTERNAL: error in the callback {callback.name}: {words}") from error
 

@@ -117,6 +117,24 @@ def _broadcast_eval(x: np.ndarray, shape: Any, broadcast_dimensions: Any) -> np.
     return out
 
 
+def _broadcast_planned(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Any:
+    if math.prod(x.shape) == math.prod(shape):
+        return lambda x: x.reshape(shape)
+    aligned = [1] * len(shape)
+    for extent, d in zip(x.shape, broadcast_dimensions):
+        aligned[d] = extent
+
+    def evaluate(x: np.ndarray) -> np.ndarray:
+        out = np.empty(shape, x.dtype)
+        out[...] = x.reshape(aligned)
+        return out
+
+    return evaluate
+
+
+_broadcast_eval.planned = _broadcast_planned  # type: ignore[attr-defined]
+
+
 def _broadcast_lower(read: Read, index: Index, x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Scalar:
     return read(0, tuple(ZERO if x.shape[k] == 1 else index[d] for k, d in enumerate(broadcast_dimensions)))
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.shard_map import Layout, Spec, whole
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.propagate import Layouts, propagate
+from fuser.parallel.uneven import even
 from fuser.passes.inline import inline_calls
 from fuser.trace.body import close
 from fuser.trace.stage import stage
@@ -23,16 +24,28 @@ Results = list[tuple[Any, Spec]]
 
 
 class Body:
-    """The graph of one device for a body without calls whose inputs lie so: `graph` takes `consts` first; its results lie as `specs` say."""
+    """The graph of one device for a body without calls whose inputs lie so: `graph` takes `consts` first; its results lie as `specs` say.
 
-    def __init__(self, parent: Any, graph: Graph, given: Sequence[Spec], wanted: Sequence[Spec | None]) -> None:
+    Results whose layout is not `wanted` may be `preferred` to lie in some way, and do where each device has its part of them.
+    """
+
+    def __init__(
+        self,
+        parent: Any,
+        graph: Graph,
+        given: Sequence[Spec],
+        wanted: Sequence[Spec | None],
+        preferred: Sequence[Spec | None] = (),
+    ) -> None:
         mesh = parent.mesh
-        layouts = propagate(graph, mesh, dict(zip(graph.invars, given)), wanted)
+        preferred = preferred or [None] * len(wanted)
+        asked = [w if p is None else p for w, p in zip(wanted, preferred)]
+        layouts = propagate(graph, mesh, dict(zip(graph.invars, given)), asked)
         parts = type(parent)(mesh, layouts)
         self.specs: list[Spec] = []
 
         def function(*inputs: Any) -> list[Any]:
-            return parts.run(graph, inputs, given, wanted, self.specs)
+            return parts.run(graph, inputs, given, wanted, self.specs, preferred=preferred)
 
         layout = Layout(mesh, mesh.axis_names, False)
         avals = [layout.local(v.aval, s) for v, s in zip(graph.invars, given)]
@@ -69,12 +82,21 @@ def _scan(parent: Any, eqn: Eqn) -> Results:
     before = [s for _, s in values[:consts]]
     rows = [s[1:] for _, s in values[consts + carries :]]
     carry = _carry_specs(parent, graph, before, [s for _, s in values[consts : consts + carries]], rows)
-    body = Body(parent, graph, [*before, *carry, *rows], [*carry, *[None] * (len(graph.outvars) - carries)])
+    stacked = graph.outvars[carries:]
+    wanted = [*carry, *[None] * len(stacked)]
+    preferred = [None] * carries + [_of_one(parent, v, row) for v, row in zip(eqn.outvars[carries:], stacked)]
+    body = Body(parent, graph, [*before, *carry, *rows], wanted, preferred)
     targets = [*before, *carry, *(((), *s) for s in rows)]
     operands = [parent.taken(v, t, "a loop takes it so") for v, t in zip(eqn.invars, targets)]
     params |= {"jaxpr": body.graph, "num_consts": consts + len(body.consts)}
     results = scan_p.bind(*body.consts, *operands, **params)
     return list(zip(results, [*carry, *(((), *s) for s in body.specs[carries:])]))
+
+
+def _of_one(parent: Any, stacked: Var, row: Operand) -> Spec | None:
+    """How the parent's plan splits what one iteration gives of a stacked result: a sum of which devices keep parts is scattered there."""
+    spec = even(parent.mesh, parent.layouts.of(stacked)[1:], row.aval.shape)
+    return spec if any(spec) else None
 
 
 def _while(parent: Any, eqn: Eqn) -> Results:

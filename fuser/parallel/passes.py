@@ -1,4 +1,4 @@
-"""The passes over collectives in the graph of one device: those of one device away, then out of loops, then together, then in two steps."""
+"""The passes over collectives in the graph of one device: those of one device away, out of loops, scattered, merged, together, in two steps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from fuser.ir.graph import Graph
 from fuser.parallel.combine import Bucket, combine_collectives
 from fuser.parallel.lone import without_lone
+from fuser.parallel.nested_sums import merge_nested_sums
 from fuser.parallel.network import bucket_bytes
 from fuser.parallel.overlap import overlap_collectives
 from fuser.parallel.scatter_sums import scatter_sums
@@ -19,10 +20,11 @@ from fuser.passes.loops.carries import in_bodies
 
 def fewer_collectives(graph: Graph, sizes: Mapping[Any, int], several_processes: bool = False) -> Graph:
     """The graph, for a mesh with axes of these sizes, without collectives of one device, with sums out of loops where they are only
-    accumulated, scattered where each device keeps its part, and those over the same devices together; between processes in buckets, sent while the devices compute.
+    accumulated, scattered where each device keeps its part, those of others' sums merged, and those over the same devices together; between processes in buckets, sent while the devices compute.
     """
     bucket = (lambda names: bucket_bytes(math.prod(sizes[n] for n in names))) if several_processes else None
-    found = _combined(scatter_sums(_sunk(_without_lone(graph, sizes)), sizes), bucket)
+    scattered = scatter_sums(_sunk(_without_lone(graph, sizes)), sizes)
+    found = _combined(merge_nested_sums(scattered, sizes), bucket)
     return overlap_collectives(found) if several_processes else found
 
 

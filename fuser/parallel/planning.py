@@ -3,7 +3,8 @@
 The program is divided and planned as for devices that are there. A group of operations takes as long as its arithmetic
 or its memory traffic, whichever is longer (Williams, Waterman, Patterson, "Roofline", 2009), and a launch; a collective
 over p devices takes 2 log2 p (sums) or log2 p (others) latencies and the bytes that a device sends through its link
-(Hockney's α-β model; Thakur, Rabenseifner, Gropp, 2005). Nothing overlaps.
+(Hockney's α-β model; Thakur, Rabenseifner, Gropp, 2005). The program is the one of several processes: a device computes while collectives
+that have started travel.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 
 from fuser.api.jitted import jit
 from fuser.parallel.mesh import AxisType, Mesh
-from fuser.parallel.network import Network, collective_seconds
+from fuser.parallel.network import Link, Network, collective_seconds
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
+from fuser.parallel.timeline import Timeline
 from fuser.parallel.traffic import Message, messages
 from fuser.partition.buffers import temporary_bytes
 from fuser.partition.explain import moved_bytes
@@ -70,10 +72,12 @@ class DevicePlan:
     collectives: tuple[PlannedCollective, ...]
     compute_seconds: float
     collective_seconds: float
+    step_seconds: float  # of which only some collectives' seconds are waited for
 
     @property
-    def step_seconds(self) -> float:
-        return self.compute_seconds + self.collective_seconds
+    def waiting_seconds(self) -> float:
+        """What of the collectives is not hidden behind what is computed."""
+        return self.step_seconds - self.compute_seconds
 
     @property
     def efficiency(self) -> float:
@@ -82,12 +86,12 @@ class DevicePlan:
 
     def document(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {**asdict(self), "step_seconds": self.step_seconds, "efficiency": self.efficiency}
+        return {**asdict(self), "waiting_seconds": self.waiting_seconds, "efficiency": self.efficiency}
 
 
 def absent_mesh(axes: Mapping[str, int]) -> Mesh:
-    """A mesh of devices that need not be there."""
-    devices = np.array([Device("cpu", n) for n in range(math.prod(axes.values()))], object)
+    """A mesh of devices that need not be there, each of a process of its own."""
+    devices = np.array([Device("cpu", n, process=n) for n in range(math.prod(axes.values()))], object)
     return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), (AxisType.Auto,) * len(axes))
 
 
@@ -117,6 +121,8 @@ def planned(name: str, lowered: Any, axes: Mapping[str, int], machine: Machine, 
     found = list(messages(lowered.graph, dict(axes)))
     collectives = tuple(_sums(found, network))
     local = [g for g in program.groups if not _sends(g)]
+    seconds = lambda group: 0.0 if _sends(group) else _seconds(group, machine)
+    ends = lambda links: Timeline(dict(axes), links, seconds).run(program)
     return DevicePlan(
         name,
         dict(axes),
@@ -127,8 +133,9 @@ def planned(name: str, lowered: Any, axes: Mapping[str, int], machine: Machine, 
         float(sum(map(moved_bytes, local))),
         len(local),
         collectives,
-        sum(_seconds(g, machine) for g in local),
+        ends(Network(Link(0.0, math.inf), {})),
         sum(c.seconds for c in collectives),
+        ends(network),
     )
 
 

@@ -124,8 +124,12 @@ class _Parts:
         wanted: Sequence[Spec | None],
         ends: list[Spec],
         equal_parts: bool = False,
+        preferred: Sequence[Spec | None] = (),
     ) -> list[Any]:
-        """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`, without padding for `equal_parts`."""
+        """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`, without padding for `equal_parts`.
+
+        Results that are not `wanted` in some layout take the planned one for `equal_parts`, and where they are `preferred` in one, if devices have it.
+        """
         self.unsummed = unsummed(graph, self.mesh)
         self.zeros |= {e.outvars[0] for e in graph.eqns if e.primitive is broadcast_in_dim_p and _is_zero(e.invars[0])}
         for var, value, spec in zip(graph.invars, inputs, given):
@@ -136,10 +140,11 @@ class _Parts:
             with replayed(eqn.source):
                 self.take(eqn)
         results = []
-        for operand, target in zip(graph.outvars, wanted):
+        for operand, target, kept in zip(graph.outvars, wanted, preferred or [None] * len(wanted)):
             if target is None:
-                spec = self.get(operand)[1]
-                target = even(self.mesh, self.narrowed(operand, spec), operand.aval.shape) if equal_parts else spec
+                target = self.get(operand)[1]
+                target = self.narrowed(operand, target) if equal_parts or kept else target
+                target = even(self.mesh, target, operand.aval.shape) if equal_parts else target
             ends.append(target)
             results.append(self.taken(operand, target, "the result is wanted so"))
         self.values.clear()  # tracers do not outlive their trace
@@ -288,11 +293,7 @@ class _Parts:
         results = list(result) if eqn.primitive.multiple_results else [result]
         for finish in own:
             results[0] = finish(results[0])
-        for link, axes in chosen:
-            if link.reduction is not None:
-                axes = self.to_sum(eqn, link.reduction, axes)
-                if axes:
-                    results[0], out_specs[0] = self.reduced(eqn, link.reduction, axes, results[0], out_specs[0])
+        results[0], out_specs[0] = self.completed(eqn, chosen, results[0], out_specs[0])
         for var, value, spec in zip(eqn.outvars, results, out_specs):
             said = var.aval.explicit is not None and var in self.layouts.fixed
             target = self.layouts.of(var) if said else spec
@@ -383,21 +384,35 @@ class _Parts:
                 taken |= places
         return found
 
-    def reduced(self, eqn: Eqn, reduction: str, axes: Axes, value: Any, spec: Spec) -> tuple[Any, Spec]:
-        """The reduction of what the devices have along these axes."""
+    def completed(self, eqn: Eqn, chosen: list[tuple[Link, Axes]], value: Any, spec: Spec) -> tuple[Any, Spec]:
+        """The result of the reductions that devices complete: first sums whose parts are kept, which leave less to reduce, then one for all other axes."""
         reason = f"{eqn.primitive.name} reduces a dimension that is split"
+        left: dict[str, Axes] = {}
+        for link, axes in chosen:
+            if link.reduction is None:
+                continue
+            axes = self.to_sum(eqn, link.reduction, axes)
+            dim = self.scattered(eqn, axes, spec) if link.reduction == "sum" and axes else None
+            if dim is None:
+                left[link.reduction] = left.get(link.reduction, ()) + axes
+                continue
+            parts = extent(self.mesh, axes)
+            value = padded(value, dim, part_size(value.shape[dim], parts) * parts)
+            self.note("psum_scatter", axes, value, f"{reason}, and the result is split")
+            value = collectives.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
+            spec = (*spec[:dim], axes, *spec[dim + 1 :])
+        functions = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}
+        for reduction, found in left.items():
+            axes = tuple(n for n in self.mesh.axis_names if n in found)
+            if axes:
+                self.note(f"p{reduction}", axes, value, reason)
+                value = functions[reduction](value, axes)
+        return value, spec
+
+    def scattered(self, eqn: Eqn, axes: Axes, spec: Spec) -> int | None:
+        """The dimension that is to be split along these axes; None where there is none."""
         planned = self.layouts.of(eqn.outvars[0])
-        if reduction == "sum":
-            for dim, target in enumerate(planned):
-                if target == axes and not spec[dim]:
-                    parts = extent(self.mesh, axes)
-                    value = padded(value, dim, part_size(value.shape[dim], parts) * parts)
-                    self.note("psum_scatter", axes, value, f"{reason}, and the result is split")
-                    part = collectives.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
-                    return part, (*spec[:dim], axes, *spec[dim + 1 :])
-        function = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}[reduction]
-        self.note(f"p{reduction}", axes, value, reason)
-        return function(value, axes), spec
+        return next((dim for dim, wanted in enumerate(planned) if wanted == axes and not spec[dim]), None)
 
     def moved(self, value: Any, spec: Spec, target: Spec, extents: tuple[int, ...], reason: str) -> Any:
         """A value of these extents laid out otherwise: axes change dimensions, parts are put together, parts are taken."""

@@ -27,8 +27,8 @@ from fuser.partition.loop import LoopForm
 
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
+LEAST_VECTOR = 8  # elements of an innermost axis that a vector is worth
 FEW = 8  # elements side by side, fewer of which are read one by one
-PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
 
@@ -57,6 +57,7 @@ class Candidate:
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
     order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
+    innermost: set[Axis] = field(default_factory=set)  # axes that lie densest in some value of several axes, at least
     column_sums: set[Var] = field(default_factory=set)  # results that are sums over its parallel axes
     barriers: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
@@ -203,7 +204,15 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
                 candidate.reshaped.add(view.source)
     if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
         candidate.layout[eqn.invars[0]] = labels
+    accesses = [layout, *(read for several in candidate.reads.values() for read in several)]
+    candidate.innermost = {along[-1] for along in map(vector_axes, accesses) if along}
     return candidate
+
+
+def vector_axes(layout: Layout) -> list[Axis]:
+    """The axes along a value whose innermost one is worth a vector, where it has others; none where it is not."""
+    along = [x for x in layout if x is not None]
+    return along if len(along) > 1 and along[-1].extent >= LEAST_VECTOR else []
 
 
 def _dimensions_read(eqn: Eqn, domain: tuple[int, ...]) -> tuple[DimensionMap | None, ...]:
@@ -292,7 +301,7 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
         return f"the other is put together from {a.pieces} pieces, each in a loop of its own"
     plain = b.kind is Kind.ELEMENTWISE and not b.opaque.keys() & a.produced
     if a.pieces > 1 and b.reduced:  # no loop for each piece there: every element asks which piece it is of
-        asked = PIECE * a.pieces * math.prod(x.extent for x in b.axes) / limits.target.operations
+        asked = a.pieces * math.prod(x.extent for x in b.axes) * limits.target.compute("piece", 4)
         values = b.inputs & a.produced
         stored = limits.target.launch + limits.target.move(2 * sum(v.aval.nbytes for v in values))
         if asked > stored:
@@ -537,6 +546,7 @@ def _forget_axes(candidate: Candidate, times: float) -> None:
         own = domain / max(var.aval.size, 1) if var in candidate.reads else 0
         candidate.opaque[var] = (candidate.opaque.get(var, 0) + own) * times
     candidate.reads, candidate.layout, candidate.parallel, candidate.reduced, candidate.order = {}, {}, [], [], []
+    candidate.innermost = set()
 
 
 def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Uses, aligned: bool) -> None:
@@ -549,6 +559,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     big.numbers |= small.numbers
     big.produced |= small.produced
     big.barriers |= small.barriers
+    big.innermost |= {rename.get(x, x) for x in small.innermost}
     big.column_sums |= small.column_sums
     big.reshaped |= small.reshaped
     for var, dims in small.layout.items():

@@ -17,7 +17,7 @@ from fuser.ir.index import ZERO, Affine, Axis, Computed
 from fuser.ir.primitive import Control, Fusion
 from fuser.ir.scalar import Scalar
 from fuser.ir.target import Target, duration
-from fuser.ir.work import elements, least_operations, seconds_in_kernels
+from fuser.ir.work import USUAL_STEPS, elements, least_operations, seconds_in_kernels
 from fuser.partition.group import Layout
 from fuser.partition.unroll import Counting, Parts, axes_of, parts
 from fuser.partition.values import Body, Index, Refused, deep_recursion
@@ -35,8 +35,6 @@ REPEATED = (
     32  # times the work of an iteration as written that lanes may do together: vectors and threads do them at once
 )
 SMALL_WORK = 4096  # operations of all lanes in one iteration that are less than calling kernels step by step
-IN_TURN = 2  # how much longer a number alone takes where the next one waits for it
-USUAL_STEPS = 64  # of a while, where a guess is needed
 
 Supports = Callable[[Eqn], str | None]
 
@@ -379,7 +377,9 @@ class _Tracing:
 
     def _check_price(self, operations: Iterable[Scalar], target: Target) -> None:
         """Numbers of one lane are computed one after the other, where kernels have vectors."""
-        alone = IN_TURN * target.scalar * sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
+        alone = (
+            target.in_turn * target.scalar * sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
+        )
         graphs = [self.parts.body] if self.parts.predicate is None else [self.parts.predicate, self.parts.body]
         kernels = sum(seconds_in_kernels(graph, target) for graph in graphs)
         if alone > kernels:

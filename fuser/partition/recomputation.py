@@ -17,9 +17,7 @@ from fuser.partition.group import Kind
 if TYPE_CHECKING:
     from fuser.partition.candidate import Candidate
 
-PADDED = 32  # additions that it is worth to ask, in a loop of reductions, whether an element is inside of padding
 DIVIDED = 4  # divisions that tell, along one dimension, which element a place with spaces between comes of
-WAITING = 4  # how much longer operations take in iterations that wait for each other
 
 
 def padding(a: Candidate, copies: float, values: Iterable[Var], target: Target) -> str | None:
@@ -27,7 +25,7 @@ def padding(a: Candidate, copies: float, values: Iterable[Var], target: Target) 
     split at its edges, where storing them costs less."""
     if copies <= 1 or not any(eqn.primitive.movement is Movement.PAD for eqn in a.eqns):
         return None
-    asked = PADDED * copies * math.prod(x.extent for x in a.axes) / target.operations
+    asked = copies * math.prod(x.extent for x in a.axes) * target.compute("padding", 4)
     stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
     if asked <= stored:
         return None
@@ -75,9 +73,10 @@ def again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targe
     size = math.prod(x.extent for x in a.axes)
     values = list(values)
     wide = max([v.aval.dtype.itemsize for v in values], default=4) / 4
-    repeated = a.cost * size * (times - 1) * wide / target.operations * (WAITING if b.kind is Kind.LOOP else 1)
+    repeated = a.cost * size * (times - 1) * wide / target.operations * (target.waiting if b.kind is Kind.LOOP else 1)
     gathered = sum(b.gathered.get(v, 0) for v in values) * target.gathered
     repeated += gathered * max(sum(v.aval.size > 1 for v in a.inputs) - 1, 0)
+    repeated += sum(a.gathered.values()) * (times - 1) * target.gathered
     if repeated <= 0:
         return None
     moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))

@@ -26,8 +26,6 @@ from fuser.partition.group import FUSIBLE
 from fuser.passes.dce import drop_dead
 
 MOST_EQNS = 16  # that are written again for one value
-SURE = 1.5  # times as much as computing again costs, storing has to cost
-LEAST = 0.5  # launches that have to be saved
 
 
 @dataclass(eq=False)
@@ -116,7 +114,8 @@ class _Choice:
     def _pays(self, stored: float, spent: Iterable[float]) -> bool:
         seconds = list(spent)
         saved = stored - sum(s for s in seconds if s < 0)
-        return saved - SURE * sum(s for s in seconds if s > 0) > self.target.launch * LEAST
+        lost = sum(s for s in seconds if s > 0)
+        return saved - self.target.margin * lost > self.target.least * self.target.launch
 
     def _repeatable(self, eqn: Eqn) -> bool:
         if len(eqn.outvars) != 1 or eqn.primitive.fusion is not Fusion.ELEMENTWISE:

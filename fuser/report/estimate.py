@@ -1,6 +1,6 @@
 """What the cost model says that the steps of a program take, one after the other.
 
-In: a plan, its backend and its sources. Out: an `Estimate` of each group, or None where the time depends on values or is
+In: a plan, the machine that it runs on and its sources. Out: an `Estimate` of each group, or None where the time depends on values or is
 a library's.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fuser.backends.base import Backend, KernelSource
+from fuser.backends.base import KernelSource
 from fuser.ir.graph import Var
 from fuser.ir.target import Target
 from fuser.ir.types import is_complex
@@ -19,24 +19,24 @@ from fuser.partition.group import FUSIBLE, FusionGroup, Kind, Plan
 
 
 def estimated(
-    plan: Plan, backend: Backend, sources: Mapping[FusionGroup, KernelSource], workers: int = 1
+    plan: Plan, target: Target, sources: Mapping[FusionGroup, KernelSource], workers: int = 1
 ) -> list[Estimate | None]:
-    """Seconds of one run of each group, by so many workers, in a program that is called again and again."""
+    """Seconds of one run of each group on a machine, by so many of its workers, in a program that is called again and again."""
     reuse = _Reuse(plan)
-    found = [_estimated(group, backend, sources.get(group), reuse) for group in plan.groups]
-    return [e if e is None else shared(e, backend.limits.target, workers) for e in found]
+    found = [_estimated(group, target, sources.get(group), reuse) for group in plan.groups]
+    return [e if e is None else shared(e, target, workers) for e in found]
 
 
-def _estimated(group: FusionGroup, backend: Backend, source: KernelSource | None, reuse: _Reuse) -> Estimate | None:
+def _estimated(group: FusionGroup, target: Target, source: KernelSource | None, reuse: _Reuse) -> Estimate | None:
     if group.kind is Kind.HORIZONTAL:
-        return together([_estimated(part, backend, source, reuse) for part in group.parts])
+        return together([_estimated(part, target, source, reuse) for part in group.parts])
     since = reuse.touch(group)
     if group.kind is Kind.CONTRACTION and source is not None:
-        return product(group, backend.limits.target, since)
+        return product(group, target, since)
     if group.kind not in (*FUSIBLE, Kind.LOOP) or source is None:
         return None
     kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-    return estimate(kernel, backend.limits.target, "scalar" not in source.launch, since)
+    return estimate(kernel, target, "scalar" not in source.launch, since)
 
 
 def product(group: FusionGroup, target: Target, since: list[float]) -> Estimate | None:
@@ -46,7 +46,7 @@ def product(group: FusionGroup, target: Target, since: list[float]) -> Estimate 
         return None
     wide = max(max(v.aval.dtype.itemsize for v in arrays) / 4, 1)
     moved = sum(target.stream(v.aval.nbytes, distance) for v, distance in zip(arrays, since, strict=True))
-    return Estimate(target.launch, group.flops * wide / target.products, moved)
+    return Estimate(target.launch, group.flops * wide / target.products, moved, exposed=target.exposed)
 
 
 class _Reuse:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fuser.api.jitted import Compiled, Jitted, Traced, cost_analysis, jit
-from fuser.backends.base import Backend
+from fuser.backends.base import Backend, machine_target
 from fuser.errors import ToolchainError
 from fuser.interop.arguments import is_dynamic
 from fuser.interop.stages import AcceleratedTraced
@@ -157,7 +157,7 @@ class Run:
         made = []
         workers = thread_count() if self.backend.memory.platform == "cpu" else 1
         of_group = dict(zip(kernel_groups(self.compiled.plan, self.backend.limits), sources))
-        estimates = estimated(self.compiled.plan, self.backend, of_group, workers)
+        estimates = estimated(self.compiled.plan, machine_target(self.backend), of_group, workers)
         for group, samples, expected in zip(self.compiled.plan.groups, times.steps, estimates, strict=True):
             source = of_group.get(group)
             text = source.text if source else ""

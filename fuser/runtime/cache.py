@@ -11,8 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import hashlib
-import json
 import os
 import pathlib
 import re
@@ -74,7 +72,7 @@ class DiskCache:
     def put(self, key: str, suffix: str, data: bytes) -> pathlib.Path:
         """Store the bytes; returns their file, whose name ends in `suffix` (".so")."""
         name = _file_key(key)
-        file_name = f"{name}.{hashlib.sha256(data).hexdigest()}{suffix}"
+        file_name = f"{name}.{digest(data)}{suffix}"
         path = None
         if self._usable():
             assert self.directory is not None
@@ -90,6 +88,8 @@ class DiskCache:
 
     def get_json(self, key: str) -> Any | None:
         """The value stored with `put_json`, or None."""
+        import json  # here and below: `import fuser` does without
+
         path = self.get(key)
         if path is None:
             return None
@@ -100,6 +100,8 @@ class DiskCache:
 
     def put_json(self, key: str, value: Any) -> pathlib.Path:
         """Store a value that JSON can express."""
+        import json
+
         return self.put(key, ".json", json.dumps(value).encode())
 
     def entries(self) -> list[Entry]:
@@ -202,8 +204,15 @@ def _home() -> str:
     return str(pathlib.Path.home() / ".cache" / "fuser")
 
 
+def digest(data: bytes) -> str:
+    """The SHA-256 of the bytes, in hexadecimal digits."""
+    import hashlib  # here, as it loads OpenSSL
+
+    return hashlib.sha256(data).hexdigest()
+
+
 def _file_key(key: str) -> str:
-    return key if _HEX.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()
+    return key if _HEX.fullmatch(key) else digest(key.encode())
 
 
 def _distrust(directory: pathlib.Path) -> str | None:
@@ -239,9 +248,9 @@ def _verified(path: pathlib.Path) -> bool:
     with open(descriptor, "rb") as file:
         if not _own(os.fstat(descriptor)):
             return False
-        digest = _NAME.fullmatch(path.name)
+        named = _NAME.fullmatch(path.name)
         try:
-            return digest is not None and hashlib.sha256(file.read()).hexdigest() == digest[2]
+            return named is not None and digest(file.read()) == named[2]
         except OSError:
             return False
 

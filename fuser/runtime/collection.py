@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -62,6 +61,8 @@ def _phase(phase: str, info: dict[str, int]) -> None:
     if phase == "start" or not count:
         return
     arrays = "an array was" if count == 1 else f"{count} arrays were"
+    import logging  # here, as few programs come here
+
     logging.getLogger("fuser").error(
         "%s deleted by the Python garbage collector instead of reference counting. Break the reference cycle that delays "
         "the deletion, so that memory is free as soon as nobody uses it",

@@ -12,15 +12,14 @@ from __future__ import annotations
 import functools
 import math
 import os
-import queue
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from fuser.errors import DeviceError
-from fuser.runtime.toolchain import without_team
 
 Kinds = Sequence[tuple[str, tuple[tuple[str, Any], ...]]]  # of the collectives of one meeting, names and params
 Task = Callable[[], None]
@@ -343,7 +342,7 @@ class _Worker:
     """A thread that does one task after the other."""
 
     def __init__(self, number: int) -> None:
-        self.tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
         threading.Thread(target=self._work, name=f"fuser-device-{number}", daemon=True).start()
 
     def _work(self) -> None:
@@ -351,6 +350,12 @@ class _Worker:
             task = self.tasks.get()
             task()
             del task  # or its arrays would live until the next one
+
+
+def _without_team() -> AbstractContextManager[None]:
+    from fuser.runtime.toolchain import without_team  # here: `import fuser` does without compilers
+
+    return without_team()
 
 
 _idle: list[_Worker] = []
@@ -368,7 +373,7 @@ def with_workers(count: int, function: Callable[[], None]) -> None:
     """Have so many threads call the function, of which each is idle again after it."""
 
     def on_worker(worker: _Worker) -> None:
-        with without_team():
+        with _without_team():
             function()
         with _idle_lock:
             _idle.append(worker)
@@ -398,7 +403,7 @@ def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None
     def task(rank: int) -> None:
         error: BaseException | None = None
         try:
-            with being(Member(grid, rank, meet)), without_team() if count > 1 else nullcontext():
+            with being(Member(grid, rank, meet)), _without_team() if count > 1 else nullcontext():
                 results[rank] = function(rank)
         except BaseException as found:
             error = found

@@ -10,8 +10,6 @@ import collections
 import contextlib
 import ctypes
 import functools
-import hashlib
-import json
 import os
 import pathlib
 import platform
@@ -24,7 +22,7 @@ from dataclasses import dataclass
 from fuser.config import config, environment
 from fuser.errors import ToolchainError
 from fuser.runtime import compilers
-from fuser.runtime.cache import DiskCache, default_cache
+from fuser.runtime.cache import DiskCache, default_cache, digest
 from fuser.runtime.core import native
 from fuser.runtime.device import cpu_count
 from fuser.runtime.flags import FLAGS, linking
@@ -140,6 +138,8 @@ def processor() -> str:
 
 def library_key(texts: Sequence[str], compiler: str) -> str:
     """The cache key of the library that the compiler makes of these translation units."""
+    import json  # here: `import fuser` does without
+
     parts = [
         _FORMAT,
         *texts,
@@ -150,7 +150,7 @@ def library_key(texts: Sequence[str], compiler: str) -> str:
         processor(),
         tuning(compiler),
     ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return digest(json.dumps(parts).encode())
 
 
 def compile_shared(*texts: str) -> CompiledLibrary:

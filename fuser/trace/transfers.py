@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,6 +43,8 @@ def transfer(way: str, described: Callable[[], str], explicit: bool = False) -> 
         return
     words = f"{way.replace('_', '-')} transfer: {described()} ({current_source().short})"
     if level.startswith("log"):
+        import logging  # here, as few programs come here
+
         logging.getLogger("fuser").warning("%s", words)
         return
     remedy = "" if explicit else "; move it with device_put or device_get, or allow it with "

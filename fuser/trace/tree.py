@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -83,11 +82,15 @@ class PyTreeDef:
 
     def serialize_using_proto(self) -> bytes:
         """The structure as bytes (JSON), for `deserialize_using_proto`. ValueError for classes of the user's own."""
+        import json  # here and below, as few programs need it
+
         return json.dumps(self._walked(_written, lambda leaf: "*", [None] * self.num_leaves)).encode()
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes) -> PyTreeDef:
         """The structure that `serialize_using_proto` wrote."""
+        import json
+
         return structure(_read(json.loads(data)))
 
     @staticmethod

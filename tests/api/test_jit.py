@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import weakref
 
 import jax
@@ -315,3 +316,9 @@ def test_make_jaxpr_knows_the_axes_that_it_is_given():
     for lib in (fuser, jax):
         graph = lib.make_jaxpr(lambda x, lib=lib: lib.lax.psum(x, "i"), axis_env=[("i", 4)])(1.0)
         assert [eqn.primitive.name for eqn in graph.eqns] == ["psum"]
+
+
+def test_a_jitted_function_has_its_signature_where_wrapping_is_not_followed() -> None:
+    jitted = fuser.jit(lambda x, *, scale=2.0: x * scale)
+    assert str(inspect.signature(jitted, follow_wrapped=False)) == "(x, *, scale=2.0)"
+    assert "function" in inspect.signature(type(jitted)).parameters

@@ -181,7 +181,7 @@ def test_rows_side_by_side_by_dtype() -> None:
 
 
 def test_the_form_of_rows_side_by_side() -> None:
-    text = fuser.jit(lambda x: nn.softmax(x, -1)).lower(np.ones((1000, 30), np.float32)).sources[0].text
+    text = fuser.jit(lambda x: nn.softmax(x, -1)).lower(np.ones((1000, 20), np.float32)).sources[0].text
     assert "rows_in32" in text and "rows_out32" in text
     text = fuser.jit(lambda x: nn.softmax(x, -1)).lower(np.ones((1000, 300), np.float32)).sources[0].text
     assert "rows_in32" not in text
@@ -238,3 +238,32 @@ def test_means_of_small_images_write_their_rows_out(side: int, written_out: bool
         np.testing.assert_allclose(np.asarray(found), wanted, rtol=2e-5, atol=2e-5)
     text = "".join(source.text for source in fuser.jit(pooled).lower(*narrow).sources)
     assert ("padded" not in text) is written_out
+
+
+def neighbours(x: Any, y: Any) -> tuple[Any, ...]:
+    """Rows beside the rows before and behind them, which are themselves at the ends; a few rows written, and all but two."""
+    before, behind = fnp.concatenate([x[:1], x[:-1]]), fnp.concatenate([x[1:], x[-1:]])
+    return x * 0.5 + (before + behind) * 0.25, fnp.maximum(x, y), y.at[2:5].set(0), x.at[1:-1].add(y[2:] * y[:-2])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("extent", EXTENTS)
+@pytest.mark.parametrize("count", [137, 3001])
+def test_rows_in_pieces_beside_neighbours(extent: int, count: int, dtype: Any) -> None:
+    with config.using(enable_x64=True):
+        random = np.random.default_rng(extent)
+        x, y = ((random.random((count, extent)) * 9).astype(dtype) for _ in range(2))
+        agree(neighbours, (x, y), 1e-6 if dtype == np.float32 else 1e-14)
+
+
+def test_rows_of_a_piece_without_tests_are_one_run_of_memory() -> None:
+    """What keeps the loops of a kernel apart is asked at its ends alone."""
+    x = np.ones((3000, 8), np.float32)
+
+    def smooth(x: Any) -> Any:
+        return x * 0.5 + (fnp.concatenate([x[:1], x[:-1]]) + fnp.concatenate([x[1:], x[-1:]])) * 0.25
+
+    (source,) = fuser.jit(smooth, backend="c").lower(x).sources
+    (schedule,) = source.schedules.values()
+    assert schedule.index_set_splitting == 3
+    assert [piece.coalescing is not None for piece in schedule.pieces or (schedule,)].count(True) == 1

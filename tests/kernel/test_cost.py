@@ -80,7 +80,7 @@ def test_loops_that_depend_on_values_have_no_estimate() -> None:
     )
     backend = backends.get("c")
     sources = dict(zip(kernel_groups(compiled.plan, backend.limits), compiled.sources))
-    assert estimated(compiled.plan, backend, sources) == [None]
+    assert estimated(compiled.plan, backend.limits.target, sources) == [None]
 
 
 def test_iterations_wait_for_each_other() -> None:
@@ -92,7 +92,7 @@ def test_iterations_wait_for_each_other() -> None:
     for lanes in (1, 64, 4096):
         compiled = fuser.jit(program).lower(fnp.ones(lanes)).compile()
         sources = dict(zip(kernel_groups(compiled.plan, backend.limits), compiled.sources))
-        (found[lanes],) = estimated(compiled.plan, backend, sources)
+        (found[lanes],) = estimated(compiled.plan, backend.limits.target, sources)
     assert found[1].limiter == "waiting" and found[1].seconds > 1000 * TARGET.latency
     assert found[64].seconds < 4 * found[1].seconds < found[4096].seconds
 

@@ -47,6 +47,24 @@ def test_a_product_by_hand() -> None:
     assert found.efficiency == pytest.approx(found.compute_seconds / (found.compute_seconds + total.seconds))
 
 
+@pytest.mark.parametrize("bandwidth", (1e6, 1e9))
+def test_what_travels_while_something_is_computed_is_not_waited_for(bandwidth: float) -> None:
+    """A sum of a product's parts travels during two products that do not need it; a loop of them is as many runs of its body."""
+    machine, network = Machine(1e9, 1e30, 0.0), Network(Link(0.0, bandwidth), {})
+    shapes = tuple(fuser.ShapeDtypeStruct(s, np.float32) for s in ((128, 256), (256, 128), (128, 128)))
+    of = lambda f: plan(f, shapes, (P(None, "x"), P("x"), P()), {"x": 8}, machine, network)
+    own, other = 2 * 128 * 32 * 128 / 1e9, 2 * 128**3 / 1e9
+    total = 2 * 7 / 8 * 4 * 128 * 128 / bandwidth
+    apart = of(lambda a, b, c: (a @ b, (c @ c) @ c))
+    assert apart.compute_seconds == pytest.approx(own + 2 * other)
+    assert apart.collective_seconds == pytest.approx(total)
+    assert apart.step_seconds == pytest.approx(own + max(total, 2 * other))
+    chain = of(lambda a, b, c: (a @ b) @ c)
+    assert chain.step_seconds == pytest.approx(own + total + other)
+    loop = of(lambda a, b, c: fuser.lax.scan(lambda v, _: (v @ c, (a @ b) * v[0, 0]), c, None, length=5))
+    assert loop.compute_seconds > 5 * other and loop.step_seconds >= loop.compute_seconds
+
+
 def test_temporaries_are_what_is_needed_at_once_in_loops_too() -> None:
     """Of products one after the other two lie between steps at once; in a loop's body one does, besides the carry."""
     square, part = (fuser.ShapeDtypeStruct(s, np.float32) for s in ((512, 512), (1024, 512)))

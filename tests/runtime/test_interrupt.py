@@ -89,7 +89,7 @@ def run(code, path, *arguments, **variables):
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         start_new_session=True,
     )
 

@@ -15,11 +15,12 @@ from fuser.backends.c.control_flow.driver import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import gemm_epilogue, library_calls
 from fuser.backends.c.schedules import masking, tiling
-from fuser.backends.c.target import TARGET
+from fuser.backends.c.target import TARGET, like
 from fuser.backends.link import Stepwise
 from fuser.ir.cost import lowered
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
+from fuser.ir.target import Target
 from fuser.ir.types import SMALL, is_complex, is_key, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
@@ -43,6 +44,7 @@ class C(Stepwise):
         subgroups=True,
         arena=True,
         calls=library_calls.CALLS,
+        optional_results=library_calls.OPTIONAL_RESULTS,
         natives=HOST_LIBRARIES,
         horizontal_parts=256,
         horizontal_bytes=1 << 17,
@@ -50,6 +52,11 @@ class C(Stepwise):
         host_steps=native is not None,
         target=TARGET,
     )
+
+    @property
+    def machine(self) -> Target:
+        """A core of this machine."""
+        return like(toolchain.processor())
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:

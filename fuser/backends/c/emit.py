@@ -15,10 +15,13 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
+from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction, planes
+from fuser.backends.c.schedules.padded_rows import padded_rows, pays
+from fuser.backends.c.schedules.reduction_tree import ReductionTree
 from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
 from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.backends.c.target import TARGET
@@ -41,6 +44,7 @@ FORMS = {
     "split inner": SplitInnerReduction,
     "split outer": SplitOuterReduction,
     "rows side by side": StagedRows,
+    "tree": ReductionTree,
 }
 
 
@@ -52,7 +56,7 @@ def emit_kernel(
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements. `asked` are
     transforms that the user wants or forbids.
     """
-    pieces = unroll_residues(decompose(unroll_reductions(_with_parts(kernel), TARGET.vector), spell.TABLE.has))
+    pieces = unroll_residues(decompose(_unrolled(_with_parts(kernel), asked), spell.TABLE.has))
     if len(pieces) > 1:
         return _in_turn(kernel, [_emit(piece, threads, asked) for piece in pieces])
     return _emit(pieces[0], threads, asked)
@@ -97,6 +101,15 @@ def _with_parts(kernel: Kernel) -> Kernel:
     return kernel if whole else split_complex(kernel)
 
 
+def _unrolled(kernel: Kernel, asked: Schedule) -> Kernel:
+    """The kernel with short reduced axes unrolled, but where rows are reduced as a tree in less time."""
+    unrolled = unroll_reductions(kernel, TARGET.vector)
+    if unrolled is kernel or unrolled.reduced or asked.reduction not in (None, "tree"):
+        return unrolled
+    found = padded_rows(kernel, arrange(kernel))
+    return kernel if found is not None and (asked.reduction or pays(kernel, found, unrolled=True)) else unrolled
+
+
 def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> Emitter:
     """What writes the kernel: by whether it has a loop, and how it reduces."""
     if asked is not NOTHING_ASKED:
@@ -108,6 +121,8 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
     way = reduction_of(kernel, loops, asked)
     if way.endswith("inner") and loops.vector not in loops.reduced:
         loops = replace(loops, vector=loops.reduced[-1])
+    if way == "inner":
+        kernel = with_positions_apart(kernel, loops)
     writer = FORMS[way](kernel, loops, threads, asked)
     writer.made(reduction=way)
     return writer
@@ -134,6 +149,9 @@ def reduction_of(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) 
     ways = _possible(kernel, loops)
     if asked.reduction in ways:
         return str(asked.reduction)
+    short = padded_rows(kernel, loops) if asked.reduction is None else None
+    if short is not None and pays(kernel, short, unrolled=False):
+        return "tree"
     if "rows side by side" in ways and asked.reduction is None:
         return "rows side by side"
     rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
@@ -152,4 +170,5 @@ def _possible(kernel: Kernel, loops: Loops) -> list[str]:
     ways = ["inner", "outer"] if loops.vector in loops.parallel else ["inner"]
     if not any(n.op == "scan" for sweep in kernel.sweeps for n in sweep.body):
         ways += [f"split {way}" for way in ways]
+    ways += ["tree"] if padded_rows(kernel, loops) is not None else []
     return [*ways, "rows side by side"] if rows_side_by_side(kernel, loops) is not None else ways

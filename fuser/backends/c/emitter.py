@@ -35,9 +35,11 @@ from fuser.backends.c.function import (
 )
 from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Offsets
 from fuser.backends.c.schedules import masking
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis, Div
-from fuser.ir.scalar import COSTS, Scalar
+from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.kernel.cost import most_alone
 from fuser.kernel.emitter import Emitter as Common
 from fuser.kernel.emitter import axis_names, invariants
 from fuser.kernel.kernel import Kernel, Store, reduction_identity
@@ -46,11 +48,6 @@ from fuser.kernel.operands import computed, index_axes, operands, own_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
-# When a second thread pays: a team costs 1 µs where its threads are still waiting for work, and 35 µs where they sleep.
-ALONE = 16_000.0  # estimated nanoseconds of work that one thread does alone
-BYTE = 0.012  # nanoseconds that one thread takes for a byte of an access, out of its own cache
-ADDITION = 0.005  # nanoseconds that one thread takes for an addition, a byte of its type: a vector at a time
-
 NEAR = 16  # elements apart at most, for which gcc reads under a test what does not lie side by side
 GATHERED = (4, 8)  # bytes of elements that a processor gathers
 
@@ -58,22 +55,6 @@ NOINLINE = "__attribute__((noinline)) "
 
 _INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
 _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
-
-
-def nanoseconds(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> float:
-    """About what one thread takes to compute and store one element each."""
-    total = 0.0
-    for node in nodes:
-        if node.op == "load":
-            total += BYTE * node.dtype.itemsize
-        elif node.op not in ("const", "index"):
-            total += ADDITION * COSTS.get(node.op, 1) * max(node.dtype.itemsize, 4)
-    return total + sum(2 * BYTE * store.value.dtype.itemsize for store in stores)
-
-
-def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
-    """The number of iterations, a power of two, up to which one thread does all of them."""
-    return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
 
 
 def masks(nodes: Sequence[Scalar]) -> set[Scalar]:
@@ -296,12 +277,12 @@ class Emitter(Builder, Common):
 
     def alone(self) -> Code:
         """The test by which one thread does the work alone."""
-        most = most_alone(self.kernel.nodes, self.kernel.stores)
+        most = most_alone(self.kernel.nodes, self.kernel.stores, TARGET)
         return self.argument(code(f"{{}} <= {most}", self.total()))
 
     def team_size(self) -> Code:
         """The number of threads of a team that the function itself starts: one where the work is too small for more."""
-        most = most_alone(self.kernel.nodes, self.kernel.stores)
+        most = most_alone(self.kernel.nodes, self.kernel.stores, TARGET)
         return code(f"{{}} <= {most} ? 1 : {{}}", self.total(), THREADS)
 
     def argument(self, expression: Code) -> Code:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from fuser.backends.base import Alike, KernelSource
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.control_flow.driver import LOCAL, Emit
-from fuser.backends.c.emitter import ADDITION, ALONE
 from fuser.backends.c.function import KEY, THREADS, Code, Definition, Function, Module, Own, Symbol, code, joined
 from fuser.backends.c.remarks import Scalarised, remark, worst
-from fuser.ir.cost import cost
+from fuser.backends.c.target import TARGET
+from fuser.ir.cost import seconds
 from fuser.ir.graph import Var
 from fuser.kernel.schedule import Schedule
 from fuser.partition.buffers import ALIGNMENT, padded
@@ -23,7 +23,6 @@ from fuser.partition.horizontal import levels
 
 MANY = 8  # parts from which the function that calls them is not worth optimising
 SHARED = 4  # parts of equal weight that are worth sharing out, at least
-SHARED_WORK = 2 * ALONE  # and the nanoseconds of one thread that they must be worth together
 
 
 def emit_horizontal(group: FusionGroup, emit: Emit) -> KernelSource:
@@ -77,9 +76,9 @@ class _Bundle:
 
     def _level(self, parts: list[FusionGroup]) -> None:
         """Parts that do not depend on each other."""
-        works = [_work(part) for part in parts]
-        shared = sum(works) > SHARED_WORK and SHARED * max(works) <= sum(works)
-        alone = shared or sum(works) <= ALONE
+        works = [sum(seconds(eqn, TARGET) for eqn in part.graph.eqns) for part in parts]
+        shared = sum(works) > 2 * TARGET.alone and SHARED * max(works) <= sum(works)
+        alone = shared or sum(works) <= TARGET.alone
         calls = [self._call(part, alone) for part in parts]
         builder = self.builder
         if not shared:
@@ -110,11 +109,3 @@ class _Bundle:
         writes = [v for v in dict.fromkeys(part.graph.outvars) if isinstance(v, Var)]
         pointers = joined([self.places[v] for v in (*part.graph.invars, *writes)], ", ")
         return code(f"{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", Symbol(name), pointers)
-
-
-def _work(part: FusionGroup) -> float:
-    """About how many nanoseconds of one thread the part is worth."""
-    return sum(
-        ADDITION * cost(eqn) * max([v.aval.size * max(v.aval.dtype.itemsize, 4) for v in (*eqn.invars, *eqn.outvars)])
-        for eqn in part.graph.eqns
-    )

@@ -1,6 +1,6 @@
 """Argmax and argmin along a row: blocks of values in the core's own cache, their extreme, and then where it is.
 
-A short row is one vector or a few: each value becomes a whole number that is ordered as the values are, with its position
+In a row that is not long each value becomes a whole number that is ordered as the values are, with its position
 behind it, and the least or greatest of these says both.
 
 A block is looked through for a position only if its extreme beats those before it, so that nearly always the work is
@@ -9,20 +9,25 @@ one vector maximum. The values are computed once, for what is computed again mig
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Number, Part, Range, Variable, code, joined
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
-from fuser.kernel.kernel import Sweep, reduction_identity
+from fuser.kernel.kernel import Kernel, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
+from fuser.kernel.operands import computed, needed, operands
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
 
 BLOCK = 1024
 SHORTEST = 64  # elements of a row from which blocks pay
+# Elements of a row up to which keys pay: a third of what its first blocks take, most of which are looked through. Rows that are shared
+# out in chunks are longer.
+LONGEST_BY_KEYS = 1 << 14
 FEWEST = 4  # elements of a row from which vectors pay
 
 
@@ -31,13 +36,39 @@ def is_argreduce(loops: Loops, sweep: Sweep) -> bool:
     only = sweep.reductions and not sweep.stores and not sweep.kept and all(f.attr.positional for f in sweep.reductions)
     if not only or len(loops.reduced) != 1 or any(node.op == "scan" for node in sweep.body):
         return False
+    return loops.extents[loops.reduced[0]] >= SHORTEST or _has_keys(loops, sweep)
+
+
+def with_positions_apart(kernel: Kernel, loops: Loops) -> Kernel:
+    """The kernel whose sweeps look for positions of extremes before they do other things, in loops of their own: together all of
+    them would be done one number after the other."""
+    sweeps = [part for sweep in kernel.sweeps for part in _apart(sweep, loops)]
+    return kernel if len(sweeps) == len(kernel.sweeps) else replace(kernel, sweeps=tuple(sweeps))
+
+
+def _apart(sweep: Sweep, loops: Loops) -> list[Sweep]:
+    """The sweep as one for positions and one for the rest, which comes later, as it may write over what both read."""
+    positions = tuple(f for f in sweep.reductions if f.attr.positional)
+    others = tuple(f for f in sweep.reductions if not f.attr.positional)
+    body = needed([f.args[0] for f in positions], sweep.body)
+    first = replace(sweep, body=tuple(body), reductions=positions, stores=(), kept=())
+    if not positions or not (others or sweep.stores) or sweep.kept or not is_argreduce(loops, first):
+        return [sweep]
+    roots = [*(operand for f in others for operand in operands(f)), *(store.value for store in sweep.stores)]
+    roots += [atom for store in sweep.stores for atom in computed(store.offset)]
+    rest = tuple(needed(roots, sweep.body))
+    return [first, replace(sweep, row=(), row_stores=(), body=rest, reductions=others)]
+
+
+def _has_keys(loops: Loops, sweep: Sweep) -> bool:
+    """Whether a row is looked through once, by keys."""
     extent = loops.extents[loops.reduced[0]]
-    return extent >= SHORTEST or (extent >= FEWEST and all(map(_keys_fit, sweep.reductions)))
+    return FEWEST <= extent <= LONGEST_BY_KEYS and all(map(_keys_fit, sweep.reductions))
 
 
 def argreduce(writer: InnerReduction, run: Run, span: Range) -> None:
     """Write the run of such a sweep, whose accumulators are declared."""
-    if writer.loops.extents[run.axis] < SHORTEST:
+    if _has_keys(writer.loops, run.sweep):
         _by_keys(writer, run)
     else:
         _by_blocks(writer, run, span)
@@ -62,7 +93,7 @@ def _by_blocks(writer: InnerReduction, run: Run, span: Range) -> None:
 
 
 def _by_keys(writer: InnerReduction, run: Run) -> None:
-    """The same for rows of fewer than `SHORTEST` values of up to 32 bits."""
+    """The same for rows of no more than `LONGEST_BY_KEYS` values of up to 32 bits."""
     bests: list[Variable] = []
     clauses = []
     sweep = run.sweep

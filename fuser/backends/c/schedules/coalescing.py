@@ -2,7 +2,8 @@
 
 Rows of 3, 7 or 30 numbers lie one after the other, so that a loop over all of them runs in whole vectors. What changes along a
 row alone (a bias, the weights of channels) is written out for a block of rows first, and so is what changes from row to
-row alone; both lie in the core's own cache.
+row alone; both lie in the core's own cache. Where nothing is shared, as in a piece without the tests that kept its loops apart, rows
+are one run of memory.
 
 Polychronopoulos, "Loop coalescing: a compiler transformation for parallel machines" (ICPP 1987).
 """
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 LONGEST = 64  # elements of a row: longer ones are vectors enough
 ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole vectors whatever its rows have
+MOST_ROWS = 1024  # of a block without values that rows share, which needs no room
 FEWEST_ROWS = 32  # for which writing out what rows share pays
 MOST_SHARED = 6  # values that are written out
 X = Variable("x", "int64_t")  # the running element of a block
@@ -46,7 +48,7 @@ class Rows:
 
 
 def short_rows(kernel: Kernel, loops: Loops) -> Rows | None:
-    """The rows that a kernel's results are made of, where they are short and some values are not of single elements."""
+    """The rows that a kernel's results are made of, where they are short."""
     along = loops.vector
     if along is None or kernel.reduced or not 1 < loops.extents[along] < LONGEST:
         return None
@@ -91,7 +93,7 @@ def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
     read = [o for node in changes if changes[node] == both for o in operands(node)] + [s.value for s in kernel.stores]
     shared = [n for n in dict.fromkeys(read) if n.op != "const" and changes.get(n, both) not in (both, frozenset())]
     repeated, spread = (tuple(n for n in shared if changes[n] == {axis}) for axis in (along, row))
-    return Rows(row, along, repeated, spread) if 0 < len(shared) <= MOST_SHARED else None
+    return Rows(row, along, repeated, spread) if len(shared) <= MOST_SHARED else None
 
 
 def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool) -> None:
@@ -103,8 +105,9 @@ def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool
         _repeat(writer, piece, found, blocks, along.end)
     if share:
         writer.shared()
-    base = writer.count("base", row.begin, row.end, f"{{}} += {ROWS}")
-    rows = writer.let("int64_t", "rows", f"{{0}} - {{1}} < {ROWS} ? {{0}} - {{1}} : {ROWS}", row.end, base)
+    most = ROWS if blocks or piece.fission else MOST_ROWS
+    base = writer.count("base", row.begin, row.end, f"{{}} += {most}")
+    rows = writer.let("int64_t", "rows", f"{{0}} - {{1}} < {most} ? {{0}} - {{1}} : {most}", row.end, base)
     if found.spread:
         _spread(writer, piece, found, blocks, along.end)
     with writer.scope(), writer.standing({found.row: base, found.along: X}):

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fuser.backends.c import spell
-from fuser.backends.c.emitter import Emitter, masks, most_alone
+from fuser.backends.c.emitter import Emitter, masks
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
 from fuser.backends.c.schedules import blocks, coalescing, masking, staging, strip_mining, tiling, unroll_and_jam
 from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, index_set_split, order_of
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
+from fuser.kernel.cost import most_alone
 from fuser.kernel.index_set_splitting import Cut
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
@@ -101,7 +103,7 @@ class Elementwise(Emitter):
             self._in_blocks_of(self.across)
 
     def alone(self) -> Code:
-        most = min(most_alone(leaf.nodes, leaf.stores) for leaf in self.cut.whole)
+        most = min(most_alone(leaf.nodes, leaf.stores, TARGET) for leaf in self.cut.whole)
         return self.argument(code(f"{{}} <= {most}", self.total()))
 
     def _undivided(self) -> bool:
@@ -340,9 +342,9 @@ def _still(piece: Piece, writer: Elementwise) -> list[Scalar]:
 
 
 def _tests(node: Scalar) -> bool:
-    """Whether what a node computes depends on a test."""
+    """Whether what a node computes depends on a test, as functions of maths ask for arguments far away."""
     to_integer = node.op == "cast" and node.dtype.kind in "iu" and node.args[0].dtype.kind == "f"
-    return node.op in ("select", "max", "min") or to_integer
+    return node.op in ("select", "max", "min") or node.op in TARGET.costs or to_integer
 
 
 def _without(piece: Piece, still: frozenset[Scalar]) -> Piece:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Sequence
 
 from fuser.backends.c import spell
 from fuser.backends.c.control_flow.interrupt import START, STEPS
-from fuser.backends.c.emitter import Emitter, most_alone
+from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import NOTHING, Code, Element, Part, Symbol, Variable, code, joined
-from fuser.backends.c.schedules import masking, strip_mining
+from fuser.backends.c.schedules import loop_prologue, masking, strip_mining
 from fuser.backends.c.schedules.unroll_and_jam import ATTRIBUTES
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL
+from fuser.ir.work import USUAL_STEPS
+from fuser.kernel.cost import most_alone
 from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
@@ -28,11 +31,10 @@ _STATE = Variable("state", "volatile int", pointer=True)
 STOP, ENDED = Element(_STATE, code("0")), Element(_STATE, code("1"))
 LANES = 64  # of a block; a power of two
 SHORTEST_STRIP = 4  # lanes: one division for them all takes less than gathering what each of them finds by its own
-MOST_BESIDE, MOST_CARRIES = 4, 16  # runs of lanes in a block, and carries of which the nearest cache holds so many
+MOST_BESIDE = 4  # runs of lanes in a block, as far as half of the nearest cache holds what they carry
 LEAST_BLOCKS = 8  # that threads share evenly
 CHUNKS = 128  # into which the blocks are cut, for threads that take one after the other
 APART = 16  # additions a call of libm from which what follows it has a vector loop of its own, a sixth faster then
-USUAL_STEPS = 32  # of a while, to judge whether a second thread pays
 
 
 class LoopKernel(Emitter):
@@ -106,7 +108,8 @@ class LoopKernel(Emitter):
         if time is None or not any(o.coefficient(time) and o.coefficient(vector) == 1 for o in offsets):
             return None
         enough = self.loops.extents[vector] >= LANES * MOST_BESIDE * LEAST_BLOCKS
-        return MOST_BESIDE if enough and len(inside.carries) <= MOST_CARRIES else 1
+        held = LANES * MOST_BESIDE * sum(carry.node.dtype.itemsize for carry in inside.carries)
+        return MOST_BESIDE if enough and 2 * held <= TARGET.levels[0].capacity else 1
 
     state = 2  # whether the loops are to be left, and the threads that have ended
 
@@ -143,7 +146,7 @@ class LoopKernel(Emitter):
 
     def alone(self) -> Code:
         steps = USUAL_STEPS if self.time is None else self.extents[self.time]
-        most = most_alone(self.loop_inside.body, self.loop_inside.stores)
+        most = most_alone(self.loop_inside.body, self.loop_inside.stores, TARGET)
         form = f"{{0}} <= {self.width} || {{0}} * {{1}} <= {most}"
         return self.argument(code(form, self.total(self.loops.parallel), steps))
 
@@ -154,8 +157,7 @@ class LoopKernel(Emitter):
         varying = [n for n in before.row if not self._uniform(n)]
         self.define_all([n for n in before.row if self._uniform(n) and n.op != "carry"])
         self._declare_arrays(varying)
-        if varying or any(c.node in self.arrays for c in self.loop_inside.carries):
-            self._across(lambda: self._begin(varying))
+        self._begin(varying)
         for carry in self.loop_inside.carries:
             if carry.node not in self.arrays:
                 name, initial = f"carry{carry.node.attr.number}", self.operand(carry.initial)
@@ -214,8 +216,18 @@ class LoopKernel(Emitter):
         return self.buffer(spell.held(node.dtype), name, strips * self._room())
 
     def _begin(self, varying: Sequence[Scalar]) -> None:
+        """What is computed before the loop, and the first carry, into their arrays."""
         carries = [c for c in self.loop_inside.carries if c.node in self.arrays]
-        self._keep(varying)
+        if not varying and not carries:
+            return
+        runs = loop_prologue.runs(varying, [*(n for n in varying if n in self.arrays), *(c.initial for c in carries)])
+        home = {node: number for number, nodes in enumerate(runs) for node in nodes}
+        for number, nodes in enumerate(runs):
+            own = [c for c in carries if home.get(c.initial, 0) == number]
+            self._across(lambda nodes=nodes, own=own: self._begin_run(nodes, own))  # type: ignore[misc]
+
+    def _begin_run(self, nodes: Sequence[Scalar], carries: Sequence[Carry]) -> None:
+        self._keep(nodes)
         for carry in carries:
             initial = spell.put(carry.node.dtype, self.operand(carry.initial))
             self.set(self.at(self.arrays[carry.node], X), initial)

@@ -27,7 +27,7 @@ from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
-from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
+from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import needed
 
@@ -44,9 +44,18 @@ LEAST_COLUMNS = 256  # of a block, where there are to be more blocks
 LEAST_BLOCKS = 8  # that threads share evenly
 
 
-def _held(accumulator: np.dtype) -> str:
+def held_type(accumulator: np.dtype) -> str:
     """The C type of what a reduction carries for each column: gcc vectorises numbers, not truth values."""
     return "uint8_t" if accumulator == BOOL else spell.local(accumulator)
+
+
+def combined(spec: ReductionSpec, value: Part, held: Part) -> Code:
+    """What a reduction that is no position has, once it has taken in a value."""
+    if spec.reduction in ("max", "min"):
+        sign = ">" if spec.reduction == "max" else "<"
+        nan = " | ({0} != {0})" if is_inexact(spec.accumulator) else ""
+        return code(f"(({{0}} {sign} {{1}}){nan}) ? {{0}} : {{1}}", value, held)
+    return Emitter.infix(spec.reduction, held, code("({} ? 1 : 0)", value) if spec.accumulator == BOOL else value)
 
 
 class Planes(NamedTuple):
@@ -393,13 +402,13 @@ class OuterReduction(Emitter):
         position = spec.positional
         if declare and held not in self.begun:
             self.begun.add(held)
-            self._array(_held(spec.accumulator), held)
+            self._array(held_type(spec.accumulator), held)
             if position:
                 self._array(self._integer(), f"{name}_at")
         two_level = node in self.two_level
         if two_level and f"{name}_sum" not in self.begun:
             self.begun.add(f"{name}_sum")
-            self._array(_held(spec.accumulator), f"{name}_sum")
+            self._array(held_type(spec.accumulator), f"{name}_sum")
         self.count("x", *self._all)
         self.set(self._column(held), start)
         if position:
@@ -415,19 +424,13 @@ class OuterReduction(Emitter):
     def _reduction_step(self, reduction: Scalar, value: Part, position: Part) -> None:
         spec, name = reduction.attr, self.name(reduction)
         accumulator = self._column(f"{name}_acc")
-        inexact = is_inexact(spec.accumulator)
         if spec.positional:
             place = self._column(f"{name}_at")
             new = self.let("_Bool", f"{name}_new", self.takes_over(reduction, value, accumulator, place))
             self.set(accumulator, "{} ? {} : {}", new, value, accumulator)
             self.set(place, "{} ? {} : {}", new, position, place)
-        elif spec.reduction in ("max", "min"):
-            sign = ">" if spec.reduction == "max" else "<"
-            nan = " | ({0} != {0})" if inexact else ""
-            self.set(accumulator, f"(({{0}} {sign} {{1}}){nan}) ? {{0}} : {{1}}", value, accumulator)
         else:
-            value = code("({} ? 1 : 0)", value) if spec.accumulator == BOOL else value
-            self.set(accumulator, self.infix(spec.reduction, accumulator, value))
+            self.set(accumulator, combined(spec, value, accumulator))
 
     def _result(self, reduction: Scalar) -> None:
         """The reduction's accumulators are its values from now on."""
@@ -474,13 +477,13 @@ class SplitOuterReduction(OuterReduction):
     def _chunks(self, sweep: Sweep, total: Code) -> None:
         self._narrow(sweep)
         for reduction in sweep.reductions:
-            kind, name = _held(reduction.attr.accumulator), self.name(reduction)
+            kind, name = held_type(reduction.attr.accumulator), self.name(reduction)
             self.room(kind, f"{name}_part", self.code("{chunks} * {columns}"))
             if reduction.attr.positional:
                 self.room(self._integer(), f"{name}_place", self.code("{chunks} * {columns}"))
         chunk, span = chunks.open_loop(self, total)
         for reduction in sweep.reductions:
-            kind, name = _held(reduction.attr.accumulator), self.name(reduction)
+            kind, name = held_type(reduction.attr.accumulator), self.name(reduction)
             own = "{} + {} * {columns}"
             self.pointer(f"{kind} *restrict", kind, f"{name}_acc", own, self.named(f"{name}_part"), chunk)
             if reduction.attr.positional:
@@ -503,7 +506,7 @@ class SplitOuterReduction(OuterReduction):
             self.pragma("omp simd")
             x = self.count("x", *self._all)
             row = self.code("{} * {columns}", chunk)
-            part = self.let(_held(reduction.attr.accumulator), "part", self.at(f"{name}_part", row, x))
+            part = self.let(held_type(reduction.attr.accumulator), "part", self.at(f"{name}_part", row, x))
             positions = reduction.attr.positional
             self._reduction_step(reduction, part, self.at(f"{name}_place", row, x) if positions else "0")
             self.close()
