@@ -247,9 +247,6 @@ def _gather_planned(
     return plain and (lambda operand, indices: _taken(operand, indices[..., 0], *plain, fill))
 
 
-_gather_eval.planned = _gather_planned  # type: ignore[attr-defined]
-
-
 def _plain(operand: Any, indices: Any, numbers: Any, sizes: Any) -> tuple[int, tuple[int, ...] | None] | None:
     try:
         return _as_take(numbers, tuple(sizes), operand.shape, indices.ndim)
@@ -528,6 +525,7 @@ gather_p: Primitive = register(
         Fusion.MOVEMENT,
         type=gather_type,
         eval=_gather_eval,
+        planned=_gather_planned,
         lower=_gather_lower,
         jvp=(lambda t, x, indices, out, **params: gather_p.bind(t, indices, **{**params, "fill_value": 0}),),
         transpose=_gather_transpose,

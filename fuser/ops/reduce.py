@@ -93,8 +93,6 @@ def reduction(
             return None
         return functools.partial(function.reduce, axis=axes, dtype=x.dtype)
 
-    evaluate.planned = planned  # type: ignore[attr-defined]
-
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         rng = np.random.default_rng(0)
         for dtype in dtypes:
@@ -107,6 +105,7 @@ def reduction(
         linear=linear,
         type=infer,
         eval=evaluate,
+        planned=planned,
         lower=lambda axes: (reduction, tuple(axes)),
         jvp=jvp,
         transpose=transpose,

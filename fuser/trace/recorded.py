@@ -1,7 +1,6 @@
 """A Graph as a straight list of NumPy calls: the eval rules of its primitives, all lookups done beforehand.
 
 It gives the bits that evaluation gives, equation by equation; only the way from one to the next is short, in the native core.
-An eval rule may have `planned(*avals, **params)`: what it does with dense arrays of these types, decided beforehand, or None.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ def _foldable(eqn: Eqn) -> bool:
 def _call(eqn: Eqn, reads: tuple[int, ...], slot: dict[Any, int]) -> _Call:
     primitive = eqn.primitive
     rule = _evaluated(eqn) if primitive.run is not None else primitive.rule("eval")
-    planned = getattr(rule, "planned", None)
-    plan = planned and planned(*(v.aval for v in eqn.invars), **eqn.params)
+    plan = primitive.planned and primitive.planned(*(v.aval for v in eqn.invars), **eqn.params)
     exact = getattr(rule, "exact", None)
     if exact is not None:
         rule = exact(eqn.invars[0].aval.dtype)

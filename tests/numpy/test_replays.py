@@ -152,7 +152,7 @@ def test_wide_arrays_of_numpy_are_replayed_as_narrow_ones() -> None:
     assert len(fnp.take._met) == before, "the recording for 32 bits serves"
 
 
-PLANNED = [p for p in REGISTRY.values() if hasattr(p.eval, "planned")]
+PLANNED = [p for p in REGISTRY.values() if p.planned]
 
 
 @pytest.mark.parametrize("primitive", PLANNED, ids=str)
@@ -160,7 +160,7 @@ def test_rules_planned_for_types_give_the_bits_of_evaluation(primitive: Primitiv
     planned = 0
     for args, params in primitive.samples():
         arrays = [np.asarray(a, order="C") for a in args]
-        plan = primitive.eval.planned(*map(type_of, arrays), **params)
+        plan = primitive.planned(*map(type_of, arrays), **params)
         if plan:
             planned += 1
             [wanted, found] = (np.asarray(f) for f in (primitive.eval(*arrays, **params), plan(*arrays)))
