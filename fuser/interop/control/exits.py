@@ -126,7 +126,7 @@ class _Flags:
             loop = ast.While(s.test, body, [])
         else:
             loop = ast.For(s.target, s.iter, body, [])
-        loop.stop = flag  # type: ignore[union-attr,attr-defined]
+        setattr(loop, "stop", flag)  # noqa: B010
         made: list[ast.stmt] = [] if flag is None else [_assign(flag, ast.Constant(False))]
         made.append(loop)
         after: Sequence[ast.stmt] = rest

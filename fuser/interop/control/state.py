@@ -16,6 +16,7 @@ import numpy as np
 
 from fuser.interop.control.exits import PREFIX
 from fuser.interop.numpy.context import Context, untraceable
+from fuser.interop.numpy.random import KnownGenerator
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outside import is_object
 
@@ -151,7 +152,7 @@ def _looked_into(value: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
         return [(value, value.copy())], []
     if isinstance(value, types.FunctionType):
         return [], [held for cell in value.__closure__ or () if (held := _contents(cell)) is not UNBOUND]
-    if isinstance(value, (*_CONSTANTS, types.ModuleType, type)) or type(value).__module__.startswith("fuser."):
+    if isinstance(value, (*_CONSTANTS, types.ModuleType, type)) or _is_own(value):
         return [], []
     if is_object(value) and hasattr(value, "__dict__"):
         return [(value.__dict__, dict(value.__dict__))], list(value.__dict__.values())
@@ -163,6 +164,11 @@ def _looked_into(value: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
     raise untraceable(
         f"a loop or branch on values beside a {type(value).__name__}, which it may change, cannot be traced"
     )
+
+
+def _is_own(value: Any) -> bool:
+    """Whether a value is one of fuser's that stand for what lies outside, and tell of changes themselves."""
+    return type(value).__module__.startswith("fuser.") and type(value) is not KnownGenerator
 
 
 def _put_back(containers: list[tuple[Any, Any]]) -> bool:
