@@ -113,6 +113,10 @@ def getitem(x: TracedArray, index: Any) -> Any:
         return Selected(x, mask.value)
     if x.known and not any(isinstance(p, TracedArray) for p in parts):
         return wrap(x._context, x.value[parts])
+    if _is_view_at(parts):
+        view = _view_at(x, parts)
+        if view.shape:
+            return view
     result = _take(x.lifted(), for_fuser(x, parts))
     return TracedArray(x._context, result, scalar=not result.shape, order=_order(x, parts, result.shape))
 
@@ -129,6 +133,25 @@ def _basic_view(x: TracedArray, parts: tuple[Any, ...]) -> Any:
     if whole and all(isinstance(p, (int, np.integer)) for p in parts):
         return TracedArray(x._context, _read(x.value, index), scalar=True)
     view = View(lambda value: _read(value, index), lambda value, new: _assign_basic(x, value, parts, new), index)
+    return x.view_of(view, x.contiguous and _keeps_layout(parts, x.shape))
+
+
+def _is_view_at(parts: tuple[Any, ...]) -> bool:
+    """Whether an index has, besides what makes a view, traced scalars, which NumPy takes as integers (arrays without axes make copies)."""
+    return all(p.scalar if isinstance(p, TracedArray) else isinstance(p, _BASIC) for p in parts)
+
+
+def _view_at(x: TracedArray, parts: tuple[Any, ...]) -> TracedArray:
+    """A view of `x` at traced positions."""
+    from fuser.numpy.at import IndexUpdateRef
+
+    index, lift = for_fuser(x, parts), x._context.lift
+
+    def write(value: Value, new: Any) -> Value:
+        operand = lift(value, value.dtype)
+        return IndexUpdateRef(operand, index[0] if len(index) == 1 else index).set(lift(new, value.dtype))
+
+    view = View(lambda value: _take(lift(value, value.dtype), index), write, parts, True)
     return x.view_of(view, x.contiguous and _keeps_layout(parts, x.shape))
 
 
@@ -235,8 +258,8 @@ def _same_index(a: Any, parts: tuple[Any, ...]) -> bool:
     known = a if isinstance(a, tuple) else (a,)
     return (
         len(known) == len(parts)
-        and is_basic(parts)
-        and all(type(p) is type(q) and p == q for p, q in zip(known, parts))
+        and _is_view_at(parts)
+        and all(p is q or (type(p) is type(q) is not TracedArray and p == q) for p, q in zip(known, parts))
     )
 
 

@@ -36,9 +36,12 @@ def strides_of(x: Any) -> tuple[int, ...]:
         return owner._strides or dense_strides(shape, itemsize, owner.order)
     if owner._strides is None and owner.order is None and x.contiguous:
         return dense_strides(x.shape, x.dtype.itemsize, None)
+    if 0 in shape:
+        return dense_strides(x.shape, x.dtype.itemsize, None)
     array = _model(shape, owner.dtype, owner._strides or dense_strides(shape, itemsize, owner.order))
-    for read in x.reads():
-        array = read(array)
+    for view in x.views():  # which lies alike wherever in an axis it lies
+        first = tuple(0 if type(part) is TracedArray else part for part in view.index) if view.at_values else None
+        array = view.read(array) if first is None else array[first]
     return array.strides if array.shape == x.shape else dense_strides(x.shape, x.dtype.itemsize, None)
 
 

@@ -40,6 +40,7 @@ class View:
     read: Callable[[Value], Value]
     write: Callable[[Value, Value], Value]
     index: Any = None  # of a view by indexing
+    at_values: bool = False  # whether traced scalars are in the index
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,20 @@ class TracedArray:
         return array
 
     def reads(self) -> tuple[Callable[[Value], Value], ...]:
-        """How this view is read from the array that owns its memory, step by step."""
+        """How this view is read from the array that owns its memory, step by step. UnsupportedError where values say where it lies."""
+        views = self.views()
+        if any(view.at_values for view in views):
+            raise untraceable(
+                "giving back a view of an array at a position that is computed cannot be traced", "return a copy"
+            )
+        return tuple(view.read for view in views)
+
+    def views(self) -> tuple[View, ...]:
+        """The views, from the array that owns the memory to this one."""
         if self._base is None:
             return ()
         assert self._view is not None
-        return (*self._base.reads(), self._view.read)
+        return (*self._base.views(), self._view)
 
     def view_of(self, view: View, contiguous: bool, guard: str = "") -> TracedArray:
         """A view of this array: it reads and writes this array's memory."""
@@ -173,11 +183,12 @@ class TracedArray:
         views, array = [], self
         while array._base is not None:
             assert array._view is not None
-            if array._view.index is None or array._view.index == "unsure":
+            if array._view.index is None or array._view.index == "unsure" or array._view.at_values:
                 return None
             views.append(array._view.index)
             array = array._base
-        basic = all(isinstance(part, (int, np.integer, slice, type(None), type(Ellipsis))) for part in index)
+        kinds = (int, np.integer, slice, type(None), type(Ellipsis))
+        basic = all(isinstance(part, kinds) and type(part) is not TracedArray for part in index)
         key = repr((views, index)) if basic else ""
         whole = not views and len(index) == 1 and index[0] is Ellipsis
         kept = [] if whole else [a for a in log if not key or a.key != key]
