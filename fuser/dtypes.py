@@ -16,6 +16,7 @@ import numpy as np
 from fuser.config import config
 from fuser.errors import FuserError
 from fuser.ir import types
+from fuser.ir.dim import Dim
 from fuser.ir.types import (
     ALL_DTYPES,
     BOOL,
@@ -219,6 +220,8 @@ def of(value: Any) -> tuple[np.dtype, bool]:
         return canonicalize_dtype(value), value is not bool
     if hasattr(value, "weak_type"):
         return value.dtype, value.weak_type
+    if kind is Dim:
+        return np.dtype("int32"), True  # as what `dimension_as_value` gives
     found = getattr(value, "dtype", None)
     if isinstance(found, np.dtype) and not isinstance(value, type):
         return canonicalize_dtype(check_dtype(found, value)), False

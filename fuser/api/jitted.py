@@ -45,7 +45,7 @@ from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
 from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, Trace, Tracer, current, leaked, type_of
-from fuser.trace.hoisting import tracing
+from fuser.trace.hoisting import calls_kept, tracing
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
@@ -156,7 +156,7 @@ class Jitted(_Base):
         if config.disable_jit:
             return self.function(*args, **kwargs)
         if (trace := current()) is not EVALUATION:
-            return self._transformed(args, kwargs, recording(trace))
+            return self._transformed(args, kwargs, recording(trace) and (self.inline or not calls_kept()))
         run, values, foreign, _ = self._found(args, kwargs)
         return self._observed(run, values, foreign) if observers else run(values, foreign)
 
@@ -454,7 +454,8 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
 
     def compile(lying: Any) -> Callable[[list[Any]], list[Any]]:
         where = placement(FREE, lying, in_tree, out_tree)
-        traced = Traced(graph, in_tree, out_tree, donated, backend, placement=where)
+        on = backend or backends.get(eager.backend_name())  # a graph that a library made has none
+        traced = Traced(graph, in_tree, out_tree, donated, on, placement=where)
         programs[lying] = program = traced.lower().compile()._run
         return program
 

@@ -14,5 +14,7 @@ NAMES = ("c", "triton", "tpu", "reference")
 def get(name: str) -> Backend:
     """The backend of this name; ValueError lists those there are."""
     if name not in NAMES:
-        raise ValueError(f"no backend {name!r}; the backends are {', '.join(NAMES)}")
+        raise ValueError(
+            f"no backend {name!r}; the backends are {', '.join(NAMES)} (c is for processors, triton for NVIDIA's GPUs, tpu for TPUs)"
+        )
     return importlib.import_module(f"fuser.backends.{name}").BACKEND  # type: ignore[no-any-return]

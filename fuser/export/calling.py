@@ -11,9 +11,10 @@ from fuser.export.layouts import devices_of, over
 from fuser.export.safety import DisabledSafetyCheck
 from fuser.export.sizes import solved, with_sizes
 from fuser.ir.graph import Graph
-from fuser.ir.types import ArrayType, is_inexact
+from fuser.ir.types import is_inexact
 from fuser.lax.values import as_value
 from fuser.ops.platform import platform_in_use
+from fuser.runtime.reference import Ref
 from fuser.trace import tree
 from fuser.trace.core import type_of
 from fuser.trace.mismatch import differences
@@ -40,7 +41,7 @@ def called(exported: Exported, run: Callable[..., Any], args: Any, kwargs: Any) 
     if structure != exported.in_tree:
         raise ValueError(_other_tree(exported, structure))
     values = [as_value(leaf, exported.fun_name) for leaf in leaves]
-    types = tuple([(v.shape, v.dtype) for v in values])
+    types = tuple([(v.shape, v.dtype, type(v) is Ref) for v in values])
     if types in exported._accepted:
         return tree.unflatten(exported.out_tree, run(*values))
     for path, value, aval in zip(argument_paths(exported), values, exported.in_avals):
@@ -73,7 +74,11 @@ def _place(path: str) -> str:
     return "the arguments"
 
 
-def _fits(path: str, found: ArrayType, wanted: ArrayType) -> None:
+def _fits(path: str, found: Any, wanted: Any) -> None:
+    if type(found) is not type(wanted):
+        raise ValueError(
+            f"Type mismatch for {path}: expected {wanted}, got {found}; new_ref makes a Ref, ref[...] reads one"
+        )
     if found.ndim != wanted.ndim:
         raise ValueError(f"Rank mismatch for {path}: expected {wanted}, got {found}")
     if found.dtype != wanted.dtype:

@@ -16,6 +16,7 @@ from fuser.ir.check import check
 from fuser.ir.dim import known_at_least
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import REGISTRY
+from fuser.ir.references import AbstractRef
 from fuser.ir.source import UNKNOWN, Source
 from fuser.ir.text import PARAM_TYPES
 from fuser.ir.types import DTYPES, ArrayType
@@ -62,8 +63,17 @@ def decode_dtype(name: Any) -> np.dtype:
     return found  # type: ignore[return-value]
 
 
+def decode_value_type(written: Any, dim: Callable[[str], Any]) -> Any:
+    """The type of a value, an array's or a Ref's."""
+    if len(of(list, written, "a type")) != 4:
+        return decode_type(written, dim)
+    space, kind = row(written[3], 2, "a Ref's memory")
+    expect(all(word is None or type(word) is str for word in (space, kind)), "a Ref's memory has no name")
+    return AbstractRef(decode_type(written[:3], dim), space, kind)
+
+
 def decode_type(written: Any, dim: Callable[[str], Any]) -> ArrayType:
-    """The type of a value; `dim` reads a symbolic extent."""
+    """The type of an array; `dim` reads a symbolic extent."""
     dtype, extents, weak = row(written, 3, "a type")
     return ArrayType(decode_shape(extents, dim), decode_dtype(dtype), bool(of(int, weak, "a weak type")))
 
@@ -141,7 +151,7 @@ class _Reader:
         return self.arrays[number]
 
     def defined(self, written: Any) -> Var:
-        self.variables.append(Var(decode_type(written, self.dim)))
+        self.variables.append(Var(decode_value_type(written, self.dim)))
         return self.variables[-1]
 
     def operand(self, written: Any) -> Operand:
@@ -154,8 +164,7 @@ class _Reader:
 
     def eqn(self, written: Any) -> Eqn:
         name, operands, params, types, line = row(written, 5, "an equation")
-        primitive = REGISTRY.get(of(str, name, "a primitive"))
-        expect(primitive is not None, f"{name[:60]!r} is no primitive of this version")
+        primitive = _primitive(self, name)
         invars = tuple(self.operand(v) for v in of(list, operands, "operands"))
         values = {key: self.param(value) for key, value in of(dict, params, "params").items()}
         outvars = tuple(self.defined(aval) for aval in of(list, types, "types"))
@@ -192,7 +201,9 @@ def _enum(reader: _Reader, written: Any) -> Any:
 
 
 def _primitive(reader: _Reader, name: Any) -> Any:
-    expect(of(str, name, "a primitive") in REGISTRY, f"{name[:60]!r} is no primitive of this version")
+    if of(str, name, "a primitive") not in REGISTRY:
+        from fuser.pallas import primitives  # noqa: F401  # those of kernels by hand are registered once they are needed
+    expect(name in REGISTRY, f"{name[:60]!r} is no primitive of this version")
     return REGISTRY[name]
 
 

@@ -47,6 +47,10 @@ class DynamicJitted(Jitted):
     def __init__(
         self, function: Callable[..., Any], dynamic: Mapping[str, Any], backend: str | None, inline: bool
     ) -> None:
+        if not isinstance(dynamic, Mapping):
+            raise TypeError(
+                f'dynamic maps names of arguments to their shapes, {{"x": "b, 4*k"}} or {{"x": {{0: "n"}}}}, got {dynamic!r}'
+            )
         self.said = dict(dynamic)
         self.constraints = tuple(self.said.pop("constraints", ()))
         self.signature = inspect.signature(function)

@@ -22,6 +22,7 @@ from fuser.ir.dim import Dim
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.names import function_name
 from fuser.ir.primitive import REGISTRY, Primitive
+from fuser.ir.references import AbstractRef
 from fuser.ir.text import PARAM_TYPES
 from fuser.ir.types import DTYPES, ArrayType, short_dtype
 from fuser.parallel.sharding import NamedSharding
@@ -59,8 +60,12 @@ def dtype_name(dtype: np.dtype) -> str:
     return name
 
 
-def encode_type(aval: ArrayType) -> list[Any]:
-    """[dtype, extents, whether it is weak]. UnsupportedError where the type speaks of a mesh."""
+def encode_type(aval: Any) -> list[Any]:
+    """[dtype, extents, whether it is weak], and of a Ref [its memory space, its kind] behind. UnsupportedError where the type speaks
+    of a mesh."""
+    if type(aval) is AbstractRef:
+        space = None if aval.memory_space is None else str(aval.memory_space)
+        return [*encode_type(aval.inner_aval), [space, aval.kind]]
     if aval.vma or aval.explicit is not None:
         raise UnsupportedError(f"a value of type {aval} lies on a mesh of devices; export the function of one device")
     return [dtype_name(aval.dtype), [_extent(d) for d in aval.shape], int(aval.weak_type)]

@@ -18,7 +18,7 @@ from fuser.config import config
 from fuser.errors import DeserializationError, UnsupportedError
 from fuser.export import file
 from fuser.export.calling import called, checked_platform, runner
-from fuser.export.decode import decode_arrays, decode_graph, decode_type, expect, member, of
+from fuser.export.decode import decode_arrays, decode_graph, decode_value_type, expect, member, of
 from fuser.export.encode import Arrays, encode_graph, encode_type
 from fuser.export.layouts import Layout, abstract, count_of, decode_layout, encode_layout, laid_out
 from fuser.export.safety import DisabledSafetyCheck, check_foreign_calls
@@ -26,6 +26,7 @@ from fuser.export.symbolic import SymbolicScope, read_dim
 from fuser.export.tracing import constraints_of, traced_for_all_sizes
 from fuser.export.trees import decode_tree, encode_tree
 from fuser.ir.graph import Graph, has_effects
+from fuser.ir.references import AbstractRef
 from fuser.ir.text import show
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.parallel.mesh import AbstractMesh, Mesh
@@ -178,6 +179,7 @@ def export(
                 "or export what one device does, and divide the arrays around its calls"
             )
         check_foreign_calls(traced.graph, disabled_checks)
+        _refuse_captured_references(traced.graph)
         where = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(traced.graph.outvars))
         given, results = (tuple(map(abstract, shardings)) for shardings in (where.given, where.wanted))
         graph = laid_out(traced.graph, given, results)
@@ -186,6 +188,15 @@ def export(
         return replace(made, in_layouts=given, out_layouts=results, calling_convention_version=version)
 
     return exported
+
+
+def _refuse_captured_references(graph: Graph) -> None:
+    for var in graph.constvars:
+        if type(var.aval) is AbstractRef:
+            raise UnsupportedError(
+                f"{graph.name} closes over a Ref of type {var.aval}, whose memory is this process's; give it as an argument, or read it "
+                "before (ref[...])"
+            )
 
 
 def _check_version(wanted: int) -> None:
@@ -207,6 +218,9 @@ def deserialize(blob: bytes | bytearray) -> Exported:
     DeserializationError, a ValueError, for bytes that are no such file, or that a newer version wrote.
     """
     try:
+        expect(
+            isinstance(blob, (bytes, bytearray, memoryview)), f"deserialize takes bytes, got a {type(blob).__name__}"
+        )
         said, contents = file.read(bytes(blob))
         arrays = decode_arrays(member(said, "arrays", list), contents)
         return _read(said, arrays, MOST_ORDERS)
@@ -326,7 +340,7 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     scope = SymbolicScope(constraints, work=MOST_WORK)
     scope.check()
     dim = functools.cache(functools.partial(read_dim, scope=scope))
-    in_avals, out_avals = (tuple(decode_type(t, dim) for t in member(said, key, list)) for key in ("in", "out"))
+    in_avals, out_avals = (tuple(decode_value_type(t, dim) for t in member(said, key, list)) for key in ("in", "out"))
     graph = decode_graph(said.get("graph"), arrays, dim)
     expect(in_tree.num_leaves == len(in_avals) and out_tree.num_leaves == len(out_avals), "its trees have other leaves")
     expect((graph.in_avals, graph.out_avals) == (in_avals, out_avals), "its graph has other arguments or results")

@@ -338,5 +338,10 @@ def symbolic_args_specs(
     for leaf, spec in zip(leaves, specs):
         aval = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else type_of(as_value(leaf))
         shape = symbolic_shape(spec, scope=own, like=tuple(map(operator.index, aval.shape)))
+        if len(shape) != len(aval.shape):
+            raise ValueError(
+                f"the symbolic shape specification {spec!r} has {len(shape)} dimensions, and it is for an array of shape {aval.shape}; "
+                "give each dimension a part, or end with '...'"
+            )
         found.append(ShapeDtypeStruct(shape, aval.dtype))
     return tree.unflatten(structure, found)

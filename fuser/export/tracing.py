@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fuser.api.shapes import ShapeDtypeStruct
@@ -11,8 +12,11 @@ from fuser.errors import InconclusiveDimensionOperation
 from fuser.export.encode import Arrays, encode_graph
 from fuser.export.symbolic import SymbolicScope
 from fuser.ir.dim import Dim, evaluated, variables
+from fuser.ir.graph import Eqn, Graph
 from fuser.ir.types import ArrayType
+from fuser.ops.remat import optimization_barrier_p
 from fuser.passes.inline import inline_calls
+from fuser.passes.loops.carries import in_bodies
 from fuser.trace import tree
 
 
@@ -37,7 +41,8 @@ def traced_for_all_sizes(jitted: Any, args: Any, kwargs: Any) -> Traced:
     if texts[0] != texts[1]:
         raise InconclusiveDimensionOperation(
             f"{first.graph.name} does something else for other sizes of its symbolic dimensions"
-            f"{_difference(*texts)}; compute with shapes as they are, without making plain integers or NumPy arrays of them"
+            f"{_difference(*texts)}; compute with shapes as they are, without making plain integers or NumPy arrays of them "
+            "(0.5 * n makes a number of the extent n, as Python asks 0.5 first; n * 0.5 does not)"
         )
     return first
 
@@ -79,7 +84,7 @@ def _moved(leaf: Any, sizes: dict[str, Any]) -> Any:
 def _comparable(graph: Any) -> list[Any]:
     """A graph as data that knows no witness; functions of Python's are left to `serialize`."""
     arrays = Arrays()
-    written = encode_graph(inline_calls(graph), arrays, functions=True)
+    written = encode_graph(_with_counted_scopes(inline_calls(graph), {}), arrays, functions=True)
     return [
         written["in"],
         *written["eqns"],
@@ -87,6 +92,19 @@ def _comparable(graph: Any) -> list[Any]:
         arrays.headers(),
         [hash(a.tobytes()) for a in arrays.arrays],
     ]
+
+
+def _with_counted_scopes(graph: Graph, counted: dict[Any, int]) -> Graph:
+    """The graph with scopes of barriers counted through it: those of a process are counted from trace to trace."""
+
+    def eqn(old: Eqn) -> Eqn:
+        if old.primitive is not optimization_barrier_p:
+            return old
+        scope = old.params["scope"]
+        return replace(old, params={**old.params, "scope": counted.setdefault(scope, len(counted))})
+
+    found = replace(graph, eqns=tuple(map(eqn, graph.eqns)))
+    return in_bodies(found, lambda body: _with_counted_scopes(body, counted))
 
 
 def _difference(first: list[Any], second: list[Any]) -> str:

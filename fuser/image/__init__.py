@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser import numpy as fnp
+from fuser.ir.dim import Dim, as_extent
 from fuser.lax.ranks import install as _install_ranks
-from fuser.lax.values import as_value, axis_of, promote_inexact
+from fuser.lax.values import as_value, axis_of, literal, promote_inexact
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -110,7 +110,7 @@ def scale_and_translate(
     for n, d in enumerate(spatial_dims):
         axis = axis_of(d, x.ndim, "scale_and_translate")
         x = _contracted(
-            x, _weights(x.shape[axis], int(shape[axis]), scales[n], shifts[n], _KERNELS[kind], antialias), axis
+            x, _weights(x.shape[axis], as_extent(shape[axis]), scales[n], shifts[n], _KERNELS[kind], antialias), axis
         )
     return x
 
@@ -121,7 +121,7 @@ def resize(image: Any, shape: Sequence[int], method: Any, antialias: bool = True
     Floats keep their dtype; integers become the default float, but for "nearest". With `antialias` kernels are as wide as the step
     when shrinking. ValueError for another rank or method, TypeError for a shape that is not of integers.
     """
-    shape = tuple(map(operator.index, shape))
+    shape = tuple(map(as_extent, shape))
     kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
     x = as_value(image, "resize")
     if len(shape) != x.ndim:
@@ -129,22 +129,30 @@ def resize(image: Any, shape: Sequence[int], method: Any, antialias: bool = True
     if kind is ResizeMethod.NEAREST:
         for d, (extent, size) in enumerate(zip(x.shape, shape)):
             if extent != size:
-                places = np.floor((np.arange(size, dtype=np.float32) + 0.5) * np.float32(extent) / np.float32(size))
-                x = fnp.take(x, fnp.asarray(places.astype(np.int32)), axis=d, mode="clip")
+                x = fnp.take(x, _nearest(extent, size), axis=d, mode="clip")
         return x
     (x,) = promote_inexact("resize", x)
     for d, (extent, size) in enumerate(zip(x.shape, shape)):
         if extent == size:
             continue
         if kind is ResizeMethod.AREA:
-            x = _contracted(x, fnp.asarray(_overlaps(extent, int(size))), d)
+            x = _contracted(x, fnp.asarray(_overlaps(extent, size)), d)
             continue
         if kind is ResizeMethod.CUBIC_PYTORCH and not antialias:
-            x = _contracted(x, fnp.asarray(_torch_cubic(extent, int(size))), d)
+            x = _contracted(x, fnp.asarray(_torch_cubic(extent, size)), d)
             continue
         one = fnp.asarray(size / extent, np.float32)
-        x = _contracted(x, _weights(extent, int(size), one, fnp.zeros((), np.float32), _KERNELS[kind], antialias), d)
+        x = _contracted(x, _weights(extent, size, one, fnp.zeros((), np.float32), _KERNELS[kind], antialias), d)
     return x
+
+
+def _nearest(extent: int, size: int) -> Any:
+    """Where each of `size` elements is taken from, of `extent`."""
+    if Dim in map(type, (extent, size)):
+        of, to = (literal(number, np.dtype("float32")) for number in (extent, size))
+        return fnp.floor((fnp.arange(size, dtype=np.float32) + np.float32(0.5)) * of / to).astype(np.int32)
+    places = np.floor((np.arange(size, dtype=np.float32) + 0.5) * np.float32(extent) / np.float32(size))
+    return fnp.asarray(places.astype(np.int32))
 
 
 def _overlaps(extent: int, size: int) -> np.ndarray:

@@ -143,6 +143,8 @@ class Dim(int):
     terms: Terms
     atoms: int  # how many there are, those in operands of others among them
     __array_ufunc__ = None  # NumPy leaves operators to the methods below
+    shape: tuple[int, ...] = ()  # what np.shape and np.ndim give, who else would ask for the number
+    ndim = 0
 
     def _of(self, other: Any) -> Terms | None:
         if isinstance(other, Dim):

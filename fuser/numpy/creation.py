@@ -418,7 +418,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """An (N, M) matrix with ones on the k-th diagonal."""
     shape = (as_extent(N), as_extent(N if M is None else M))
-    if min(shape) < 0:
+    if any(extent < 0 for extent in shape):
         raise ValueError(f"eye takes extents >= 0, got {shape}")
     found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "eye")
     offset = as_value(max(-(2**31), min(k, 2**31 - 1)) if isinstance(k, int) else k, "eye")

@@ -165,7 +165,7 @@ def _frequencies(function: str, n: int, d: Any, dtype: Any) -> tuple[int, np.dty
     if isinstance(d, (list, tuple)):
         raise ValueError(f"The d argument of {function} only takes a single value. Got d = {list(d)}.")
     found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
-    return n, found, asarray(d * n, found if is_inexact(found) else None)
+    return n, found, asarray(n * d, found if is_inexact(found) else None)
 
 
 @where_told

@@ -20,6 +20,7 @@ from fuser.ir.extents import common_shape, slice_bounds
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.lax.values import VALUES, as_value, broadcast_to, convert, literal, wrapped_index
+from fuser.ops import elementwise as E
 from fuser.ops import movement as V
 from fuser.ops.dynamic import dynamic_slice_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
@@ -263,15 +264,21 @@ class _Builder:
         if step < 0:
             start, step = (start + (size - 1) * step, -step) if size else (0, 1)
             self.reversed.append(len(self.outputs))
-        if step == 1 or size <= 1:
+        if step == 1 or (type(size) is not Dim and size <= 1):
             self.sizes[d] = size
-            if start and size:
+            if (type(start) is Dim or start) and (type(size) is Dim or size):
                 self.components[d] = (start, None)
             self.outputs.append(("window", size))
             return
         self.collapsed.append(d)
         self.sizes[d] = 1
-        self.components[d] = (np.arange(start, start + size * step, step, dtype=np.int32), self._batch_rank())
+        if Dim in map(type, (start, size)):
+            count = bind(V.iota_p, dtype=_INT32, shape=(size,), dimension=0)
+            first = broadcast_to(literal(start, _INT32), (size,))
+            positions: Any = bind(E.add_p, bind(E.mul_p, count, literal(step, _INT32)), first)
+        else:
+            positions = np.arange(start, start + size * step, step, dtype=np.int32)
+        self.components[d] = (positions, self._batch_rank())
         self.outputs.append(("batch", size))
 
     def plan(self, fresh: int) -> Plan:
@@ -300,6 +307,7 @@ class _Builder:
         """A start index shaped to broadcast over the batch dimensions."""
         if batch_dimension is not None:
             return value.reshape([-1 if k == batch_dimension else 1 for k in range(rank)])
+        value = as_value(value) if type(value) is Dim else value
         shape = np.shape(value)
         after = rank - self.common_at - len(self.common)
         aligned = (*(1,) * (rank - after - len(shape)), *shape, *(1,) * after) if shape else ()

@@ -14,13 +14,14 @@ import numpy as np
 from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import Dim, maximum, minimum
 from fuser.ir.extents import common_shape
 from fuser.lax.values import as_value, axes_of, broadcast_to, convert, promote
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
-from fuser.numpy.creation import asarray
+from fuser.numpy.creation import asarray, iota
 from fuser.ops.dot import dot_general_p
 from fuser.trace.core import bind
 
@@ -292,8 +293,11 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         raise ValueError(f"diagonal takes at least 2 dimensions, got shape {x.shape}")
     x = V.moveaxis(x, (axis1, axis2), (-2, -1))
     rows, columns = x.shape[-2:]
-    size = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    size = maximum(minimum(rows, columns - offset) if offset >= 0 else minimum(rows + offset, columns), 0)
     down, right = max(-offset, 0), max(offset, 0)
+    if type(size) is Dim:
+        along = iota((size,), 0)
+        return x[..., U.add(along, down), U.add(along, right)]
     x = x[..., down : down + size, right : right + size]
     if not size:
         return V.reshape(x, (*x.shape[:-2], 0))

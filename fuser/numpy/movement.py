@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import TypeRuleError
-from fuser.ir.dim import as_extent
+from fuser.ir.dim import Dim, as_extent
 from fuser.lax.values import as_value, axes_given, axes_of, axis_of, convert, literal
 from fuser.lax.values import broadcast_to as _broadcast
 from fuser.numpy import maths as M
@@ -245,7 +245,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = as_value(ary, "split")
     axis = axis_of(axis, x.ndim, "split")
     extent = x.shape[axis]
-    if np.ndim(indices_or_sections) == 0:
+    if not isinstance(indices_or_sections, (tuple, list)) and np.ndim(indices_or_sections) == 0:
         parts = as_extent(indices_or_sections)
         if parts <= 0 or extent % parts:
             raise ValueError(
@@ -275,7 +275,8 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     if parts <= 0:
         raise ValueError(f"array_split takes a number of parts > 0, got {parts}")
     small, longer = divmod(extent, parts)
-    return split(x, np.cumsum([small + (i < longer) for i in range(parts)])[:-1], axis)
+    sizes = [small + (i < longer) for i in range(parts)]
+    return split(x, [*itertools.accumulate(sizes)][:-1], axis)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
@@ -339,6 +340,10 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = [axis_of(d, x.ndim, "roll") for d in axes_given(axis)]
     if isinstance(shift, Tracer) or (isinstance(shift, (tuple, list)) and any(isinstance(s, Tracer) for s in shift)):
+        return _rolled(x, asarray(shift), axes)
+    if any(type(x.shape[d]) is Dim for d in axes) or any(
+        type(s) is Dim for s in np.atleast_1d(np.array(shift, object))
+    ):
         return _rolled(x, asarray(shift), axes)
     shifts = np.asarray(shift)
     if shifts.ndim > 1:

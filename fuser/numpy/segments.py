@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import ConcretizationTypeError
+from fuser.ir.dim import Dim
 from fuser.ir.types import BOOL, is_inexact
 from fuser.lax.layouts import sharded
 from fuser.lax.slicing import GatherScatterMode
@@ -78,7 +79,7 @@ def _count(name: str, ids: Any, num_segments: int | None) -> int:
         return max(int(np.max(np.asarray(ids), initial=-1)) + 1, 0)
     if num_segments < 0:
         raise ValueError("num_segments must be non-negative.")
-    return int(num_segments)
+    return num_segments if type(num_segments) is Dim else int(num_segments)
 
 
 segment_sum = _segments("segment_sum", "add", lambda dtype: 0, R.sum, "The sums")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -231,10 +232,9 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
 def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
     """Positions in a flattened array as one position a dimension of `shape`; out of bounds they clip."""
     positions = as_value(indices, "unravel_index")
-    extents = (
-        (as_extent(shape),) if isinstance(shape, int) or np.ndim(shape) == 0 else tuple(as_extent(e) for e in shape)
-    )
-    total = int(np.prod(extents, dtype=np.int64))
+    several = isinstance(shape, (tuple, list)) or np.ndim(shape) > 0
+    extents = tuple(as_extent(e) for e in shape) if several else (as_extent(shape),)
+    total = math.prod(extents)
     positions = M.clip(M.where(U.less(positions, 0), U.add(positions, total), positions), 0, total - 1)
     result = []
     for extent in reversed(extents):

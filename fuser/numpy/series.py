@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser import dtypes
+from fuser.errors import InconclusiveDimensionOperation
+from fuser.ir.dim import Dim, as_extent, maximum
 from fuser.ir.types import BOOL, is_inexact
 from fuser.lax.values import as_value, axes_given, axis_of, convert, literal, promote, promote_inexact
 from fuser.numpy import linear as L
@@ -16,10 +17,11 @@ from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
-from fuser.numpy.creation import array, asarray, full, iota, zeros, zeros_like
+from fuser.numpy.creation import arange, array, asarray, full, iota, zeros, zeros_like
 from fuser.numpy.sliding import sliding_products
 from fuser.numpy.sorting import searchsorted, sort
 from fuser.ops.movement import pad_p, slice_p
+from fuser.trace import tree
 from fuser.trace.core import Tracer, bind
 
 
@@ -203,14 +205,14 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
 
 
 def _pairs(value: Any, ndim: int) -> list[tuple[int, int]]:
-    given = np.asarray(
-        value if not isinstance(value, dict) else [value.get(d, value.get(d - ndim, (0, 0))) for d in range(ndim)]
-    )
-    if given.dtype.kind not in "iu":
+    value = value if not isinstance(value, dict) else [value.get(d, value.get(d - ndim, (0, 0))) for d in range(ndim)]
+    symbolic = any(type(width) is Dim for width in tree.leaves(value))
+    given = np.asarray(value, object if symbolic else None)
+    if given.dtype.kind not in "iu" and not symbolic:
         raise TypeError(f"pad takes integer widths, got {value}")
     if given.shape == (1,):
         given = given[0]
-    return [(operator.index(a), operator.index(b)) for a, b in np.broadcast_to(given, (ndim, 2))]
+    return [(as_extent(a), as_extent(b)) for a, b in np.broadcast_to(given, (ndim, 2))]
 
 
 def _pad_constant(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
@@ -391,7 +393,9 @@ def cov(
     x = convert(x, wanted)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if weights is None:
-        centred, total = U.subtract(x, R.mean(x, 1, keepdims=True)), literal(float(max(x.shape[1] - ddof, 0)), x.dtype)
+        left = maximum(x.shape[1] - ddof, 0)
+        centred = U.subtract(x, R.mean(x, 1, keepdims=True))
+        total = literal(left if type(left) is Dim else float(left), x.dtype)
         return V.squeeze(U.divide(L.matmul(centred, M.conj(centred.T)), total))
     weights = weights if dtype is None else convert(weights, wanted)
     weight_sum = R.sum(weights)
@@ -444,7 +448,9 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
         x, axis = V.ravel(x), 0
     axis = axis_of(axis, x.ndim, "insert")
     extent = x.shape[axis]
-    if isinstance(obj, Tracer):
+    if type(extent) is Dim:
+        obj = arange(extent)[obj] if isinstance(obj, slice) else asarray(obj)
+    if isinstance(obj, Tracer) or type(extent) is Dim:
         return _inserted(x, obj, array(values, x.dtype, copy=False, ndmin=x.ndim), axis)
     given: np.ndarray = np.arange(*obj.indices(extent)) if isinstance(obj, slice) else np.asarray(obj)
     if given.ndim > 1:
@@ -498,8 +504,22 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     axis = axis_of(axis, x.ndim, "delete")
     if isinstance(obj, Tracer) and (assume_unique_indices or not obj.ndim):
         return take(x, _left(x.shape[axis], obj), axis=axis, mode="clip")
+    if type(x.shape[axis]) is Dim:
+        return take(x, _left(x.shape[axis], _distinct(obj, x.shape[axis])), axis=axis, mode="clip")
     chosen = obj if isinstance(obj, slice) else np.asarray(obj)
     return take(x, np.delete(np.arange(x.shape[axis], dtype=np.int32), chosen), axis=axis, mode="clip")
+
+
+def _distinct(positions: Any, extent: Dim) -> Any:
+    """Known positions of an axis of symbolic extent, each once."""
+    if isinstance(positions, slice):
+        return arange(extent)[positions]
+    found = np.unique(np.asarray(positions))
+    if found.dtype.kind not in "iu" or (found.size and found[0] < 0 <= found[-1]):
+        raise InconclusiveDimensionOperation(
+            f"delete from an axis of symbolic extent '{extent}' takes integers that all count from one end, got {positions}"
+        )
+    return asarray(found.astype(np.int32))
 
 
 def _left(extent: int, positions: Any) -> Any:

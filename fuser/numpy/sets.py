@@ -5,7 +5,6 @@ They need known values, or a static `size` (`length` for bincount) that fixes th
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import ConcretizationTypeError
+from fuser.ir.dim import as_extent, known_at_least
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import as_value, axis_of, broadcast_to, convert, literal, promote, promote_inexact
@@ -111,7 +111,7 @@ def unique(
         known(x, "unique", "give size=, or use sort")
     shape = x.shape
     x, axis = (V.ravel(x), 0) if axis is None else (x, axis_of(axis, x.ndim, "unique"))
-    found = _unique(x, axis, equal_nan, None if size is None else operator.index(size), fill_value)
+    found = _unique(x, axis, equal_nan, None if size is None else as_extent(size), fill_value)
     inverse = V.reshape(found.inverse_indices, shape) if x.ndim == 1 and len(shape) != 1 else found.inverse_indices
     extra = [(return_index, found.indices), (return_inverse, inverse), (return_counts, found.counts)]
     chosen = [value for wanted, value in extra if wanted]
@@ -211,7 +211,7 @@ def isin(
     x, tests = promote("isin", asarray(element), V.ravel(asarray(test_elements)))
     if not tests.size:
         return broadcast_to(literal(invert, BOOL), x.shape)
-    if method == "compare_all" or (method == "auto" and tests.size <= FEW):
+    if method == "compare_all" or (method == "auto" and known_at_least(FEW, tests.size)):
         found = R.any(U.equal(V.expand_dims(x, x.ndim), tests), -1)
     else:
         table = sort(tests)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import Dim
 from fuser.ir.types import is_complex, is_inexact
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal, promote
 from fuser.numpy import maths as M
@@ -116,6 +117,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     dtype = np.dtype("int32") if extent <= np.iinfo(np.int32).max else dtypes.requested("int64", "searchsorted")
     if extent > np.iinfo(dtype).max:
         raise OverflowError(f"Python integer {extent} out of bounds for {dtype}: searchsorted gives positions up to it")
+    if type(extent) is Dim:
+        return _position_in(table, values, side)
     if not extent:
         return zeros(values.shape, dtype)
     low, left = zeros(values.shape, dtype), extent
@@ -126,6 +129,20 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         element = take_index(table, U.add(low, half - 1), "clip", wrap=False)
         low = U.add(low, M.where(_before(element, values, side), np.int32(half), np.int32(0)))
     return low
+
+
+def _position_in(table: Any, values: Any, side: str) -> Any:
+    """`searchsorted` in a table of symbolic extent: the same search, as a loop that ends when nothing is left."""
+    from fuser.lax.control import while_loop
+
+    def narrower(state: Any) -> Any:
+        low, left = state
+        half = (left + 1) // 2
+        element = take_index(table, U.add(low, U.subtract(half, 1)), "clip", wrap=False)
+        return U.add(low, M.where(_before(element, values, side), half, 0)), left // 2
+
+    start = zeros(values.shape, np.int32), literal(table.shape[0], np.dtype("int32"))
+    return while_loop(lambda state: state[1] > 0, narrower, start)[0]
 
 
 _METHODS = ("compare_all", "scan", "scan_unrolled", "sort")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuser import dtypes
+from fuser.ir.dim import Dim, maximum
 from fuser.lax import linalg
 from fuser.lax.marks import stop_gradient
 from fuser.lax.values import as_value, axis_of, broadcast_to, promote, promote_inexact
@@ -76,7 +77,7 @@ def _det_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     side = linalg.triangular_solve(lower, take_along_axis(t, order, -2), left_side=True, lower=True)
     scale = before[..., None, None]
     bottom = side[..., -1:, :] * scale
-    if n > 1:
+    if type(n) is Dim or n > 1:
         rest = side[..., :-1, :] * last[..., None, None] - factors[..., :-1, -1:] * side[..., -1:, :]
         top = linalg.triangular_solve(factors[..., :-1, :-1], rest, left_side=True) * scale
         bottom = V.concatenate([top, bottom], -2)
@@ -91,7 +92,7 @@ def det(a: Any) -> Any:
     """
     x = _square("det", a)
     order = x.shape[-1]
-    if order > 3:
+    if type(order) is Dim or order > 3:
         return _det(x)
     if order < 2:
         return x[..., 0, 0] if order else ones(x.shape[:-2], x.dtype)
@@ -150,7 +151,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
 
 
 def _default_tolerance(x: Any) -> Any:
-    return max(x.shape[-2:]) * float(dtypes.finfo(x.dtype).eps)
+    return maximum(*x.shape[-2:]) * float(dtypes.finfo(x.dtype).eps)
 
 
 def _singular_values(x: Any, hermitian: bool) -> Any:
@@ -239,9 +240,9 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = Fal
     if not x.size:
         return _nothing_to_fit(x, y, vector, real)
     eps = float(dtypes.finfo(x.dtype).eps)
-    cutoff = eps * max(n, m) if rcond is None else eps if rcond < 0 else rcond
+    cutoff = maximum(n, m) * eps if rcond is None else eps if rcond < 0 else rcond
     u, s, vh = linalg.svd(x, full_matrices=False)
-    kept = (s > 0) & (s >= np.asarray(cutoff, s.dtype) * s[0])
+    kept = (s > 0) & (s >= asarray(cutoff, s.dtype) * s[0])
     rank = R.sum(kept)
     inverse = M.where(kept, 1 / M.where(kept, s, 1), 0)[:, None].astype(x.dtype)
     found = product(adjoint(vh), inverse * product(adjoint(u), y))

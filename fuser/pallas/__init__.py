@@ -31,6 +31,7 @@ from fuser.pallas.language import (
     store,
     strides_from_shape,
     when,
+    with_scoped,
 )
 from fuser.pallas.language import swap_masked as swap
 from fuser.pallas.primitives import pallas_call_p
@@ -109,6 +110,7 @@ __all__ = [
     "strides_from_shape",
     "swap",
     "when",
+    "with_scoped",
 ]
 
 dslice = ds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -136,6 +137,15 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     """`f` of new Refs, for each type (anything with `shape` and `dtype`) one that begins with zeros; what it returns."""
     make = lambda kind: new_ref(zeros(kind.shape, kind.dtype))
     return f(*tree.map(make, types), **tree.map(make, named))
+
+
+def with_scoped(
+    *types: Any, collective_axes: Any = (), **named: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: a function of its caller's arguments and then of new Refs, as `run_scoped` makes them."""
+    return lambda f: (
+        lambda *args: run_scoped(functools.partial(f, *args), *types, collective_axes=collective_axes, **named)
+    )
 
 
 def dot(

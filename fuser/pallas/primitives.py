@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fuser.errors import TypeRuleError
 from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ir.primitive import Fusion, Primitive, register
-from fuser.ir.references import Index, Window
+from fuser.ir.references import AbstractRef, Index, Window
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.lax.control import fori_loop
@@ -45,7 +46,36 @@ from fuser.trace.tangent import full
 Blocks = tuple[tuple[Extent, ...], ...]
 
 
-def _type(*avals: ArrayType, out_avals: tuple[ArrayType, ...], **params: Any) -> tuple[ArrayType, ...]:
+def _type(
+    *avals: ArrayType,
+    jaxpr: Graph,
+    index_maps: tuple[Graph, ...],
+    blocks: Blocks,
+    grid: tuple[int, ...],
+    vmapped: int,
+    aliases: tuple[tuple[int, int], ...],
+    out_avals: tuple[ArrayType, ...],
+    **params: Any,
+) -> tuple[ArrayType, ...]:
+    arrays, ids = (*avals, *out_avals), len(grid) - vmapped
+    kinds = jaxpr.in_avals
+    fits = len(arrays) == len(blocks) == len(index_maps) and ids >= 0 and all(extent >= 0 for extent in grid)
+    fits = fits and len(kinds) >= ids + len(arrays) and all(type(kind) is AbstractRef for kind in kinds[ids:])
+    for n, (aval, block, index_map) in enumerate(zip(arrays, blocks, index_maps)) if fits else ():
+        fits = fits and len(block) == aval.ndim == len(index_map.outvars) and len(index_map.invars) == len(grid)
+        fits = fits and all(extent.size >= 0 for extent in block)
+        fits = fits and (kinds[ids + n].shape, kinds[ids + n].dtype) == (seen(block), aval.dtype)
+    for i, o in aliases if fits else ():
+        fits = fits and 0 <= i < len(avals) and 0 <= o < len(out_avals)
+        fits = fits and (avals[i].shape, avals[i].dtype) == (out_avals[o].shape, out_avals[o].dtype)
+    if not fits:
+        raise TypeRuleError(
+            f"pallas_call of {', '.join(map(str, avals))} has blocks, index maps or Refs of other arrays"
+        )
+    return out_avals
+
+
+def _interpreted_type(*avals: ArrayType, out_avals: tuple[ArrayType, ...], **params: Any) -> tuple[ArrayType, ...]:
     return out_avals
 
 
@@ -349,7 +379,7 @@ pallas_interpret_p: Primitive = register(
         "pallas_interpret",
         Fusion.LIBRARY,
         multiple_results=True,
-        type=_type,
+        type=_interpreted_type,
         eval=_interpreted,
         jvp=_interpreted_jvp,
         batch=_interpreted_batch,

@@ -11,6 +11,8 @@ import numpy as np
 
 from fuser import dtypes, lax
 from fuser import numpy as fnp
+from fuser.errors import UnsupportedError
+from fuser.ir.dim import Dim
 from fuser.ir.types import is_integer
 from fuser.lax.values import VALUES, as_value, axis_of, broadcast_to, promote_inexact, python_scalar
 from fuser.numpy.creation import asarray
@@ -93,6 +95,11 @@ def _extent(name: str, x: Any) -> int:
 
 def shuffle(key: Any, x: Any, axis: int) -> Any:
     """`x` sorted along `axis` by random words, often enough that equal words hardly matter."""
+    if type(x.size) is Dim:
+        raise UnsupportedError(
+            f"shape polymorphism for `permutation` or `shuffle` for arrays of non-constant size: {x.size}; how often an array is "
+            "sorted depends on its size. Sort numbers of your own: x[argsort(fuser.random.uniform(key, x.shape[:1]))]"
+        )
     rounds = math.ceil(3 * np.log(max(1, x.size)) / np.log(np.iinfo(np.uint32).max))
     for _ in range(rounds):
         pair = split_key(key)

@@ -7,7 +7,6 @@ a key, uint32 words along a last dimension (2 of them for Threefry), and give ba
 from __future__ import annotations
 
 import math
-import operator
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.config import config
+from fuser.ir.dim import as_extent
 from fuser.ir.names import printable
 from fuser.ir.types import ArrayType, is_float, is_inexact, is_integer, is_key
 from fuser.lax.values import VALUES, as_value, broadcast_shapes, from_numpy, literal
@@ -88,7 +88,10 @@ def typed(name: str, key: Any, batched: bool = False) -> tuple[Any, bool]:
     wrapped = False
     if not (isinstance(key, VALUES) and is_key(key.dtype)):
         if not isinstance(key, (*VALUES, np.ndarray)):
-            raise TypeError(f"unexpected PRNG key type {type(key)}")
+            raise TypeError(
+                f"unexpected PRNG key type {type(key)}: {name} takes a key; make one of a number with fuser.random.key(0), and more of it "
+                "with fuser.random.split"
+            )
         key, wrapped = wrap_key_data(key), True
         if config.legacy_prng_key != "allow":
             _legacy()
@@ -123,7 +126,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
 
 def split_key(key: Any, num: int | Sequence[int] = 2) -> Any:
     """As `split`, of a key that is known to be one."""
-    shape = tuple(operator.index(n) for n in (num if isinstance(num, Sequence) else (num,)))
+    shape = tuple(as_extent(n) for n in (num if isinstance(num, Sequence) else (num,)))
     generator = generator_of(key)
     if generator is None:
         return bind(R.random_split_p, key, shape=shape)
@@ -186,7 +189,7 @@ def clone(key: Any) -> Any:
 def shape_of(shape: Any) -> tuple[int, ...]:
     """A shape argument, a number standing for one dimension, as a tuple of ints."""
     try:
-        found = tuple(operator.index(e) for e in _extents(shape))
+        found = tuple(as_extent(e) for e in _extents(shape))
     except TypeError:
         raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got {shape}.") from None
     if any(e < 0 for e in found):

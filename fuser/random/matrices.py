@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from fuser import dtypes, lax
 from fuser import numpy as fnp
+from fuser.ir.dim import as_extent
 from fuser.ir.types import is_float
 from fuser.lax.values import broadcast_shapes, promote_inexact
 from fuser.ops import linalg
@@ -77,7 +77,7 @@ def orthogonal(
     for extent in (n, m):
         if isinstance(extent, Tracer):
             raise extent._refuse("fuser.random.orthogonal")
-    rows, columns = operator.index(n), operator.index(n if m is None else m)
+    rows, columns = as_extent(n), as_extent(n if m is None else m)
     z = standard(key, (*shape_of(shape), max(rows, columns), min(rows, columns)), found)
     q, r = bind(linalg.qr_p, z, full_matrices=False)
     signs = lax.sign(fnp.diagonal(r, axis1=-2, axis2=-1))

@@ -14,8 +14,8 @@ import math
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -328,14 +328,19 @@ def current() -> Member | None:
     return _current.member
 
 
-@contextmanager
-def being(member: Member) -> Iterator[None]:
-    """The calling thread runs this device meanwhile."""
-    saved, _current.member = _current.member, member
-    try:
-        yield
-    finally:
-        _current.member = saved
+class being:
+    """The calling thread runs this device meanwhile: no generator, whose entry and exit a short program would feel at each collective."""
+
+    __slots__ = ("_member", "_saved")
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def __enter__(self) -> None:
+        self._saved, _current.member = _current.member, self._member
+
+    def __exit__(self, *error: object) -> None:
+        _current.member = self._saved
 
 
 class _Worker:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser import numpy as fnp
+from fuser.ir.dim import Dim
 from fuser.ir.types import is_complex
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, axes_of, axis_of, promote_inexact
@@ -29,7 +30,8 @@ def _full(x: Any, kernel: Any) -> Any:
     """The full convolution, as the product of windows of the padded `x` with the kernel turned around."""
     windows = fnp.pad(x, [(k - 1, k - 1) for k in kernel.shape])
     for d, (n, k) in enumerate(zip(x.shape, kernel.shape)):
-        positions = np.arange(n + k - 1)[:, None] + np.arange(k)
+        count = fnp.arange if Dim in map(type, (n, k)) else np.arange
+        positions = count(n + k - 1)[:, None] + count(k)
         windows = fnp.take(windows, fnp.asarray(positions.astype(np.int32)), axis=2 * d)
     inner = tuple(range(1, 2 * x.ndim, 2))
     return fnp.tensordot(windows, fnp.flip(kernel), axes=(inner, tuple(range(x.ndim))))

@@ -10,6 +10,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser import numpy as fnp
+from fuser.ir.dim import Dim
 from fuser.ir.types import is_complex
 from fuser.lax.values import promote, promote_inexact
 
@@ -42,7 +43,8 @@ def toeplitz(c: Any, r: Any = None) -> Any:
         if not m or not n:
             return fnp.zeros((m, n), column.dtype)
         line = fnp.concatenate([fnp.flip(column), row[1:]])
-        return line[np.arange(m - 1, -1, -1)[:, None] + np.arange(n)]
+        count = fnp.arange if Dim in map(type, (m, n)) else np.arange
+        return line[count(m - 1, -1, -1)[:, None] + count(n)]
 
     return _mapped(one, column, row)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 import sys
 from typing import Any
@@ -139,7 +140,9 @@ def called(loaded: Exported) -> None:
 
 def _bounded(graph: Any) -> Any:
     if any(eqn.primitive.name == "while" for eqn in graph.eqns) or any(
-        graphs_in(e.params) for e in graph.eqns if e.params.get("length", 0) and e.params["length"] > 99
+        graphs_in(e.params)
+        for e in graph.eqns
+        if e.params.get("length", 0) > 99 or math.prod(e.params.get("grid", ())) > 99
     ):
         raise ValueError("it may not end")
     return graph

@@ -230,6 +230,37 @@ def test_every_primitive_is_written_and_read(name: str) -> None:
         assert show(read, source=False) == show(graph, source=False)
 
 
+def test_references_are_arguments_of_saved_functions() -> None:
+    def add(ref: Any, x: Any) -> Any:
+        ref[...] += x
+        return ref[0, 0]
+
+    total = fuser.new_ref(X)
+    loaded = deserialize(export(fuser.jit(add))(total, X).serialize())
+    assert float(loaded.call(total, X)) == 2 * X[0, 0]
+    np.testing.assert_array_equal(total[...], 2 * X)
+    with pytest.raises(ValueError, match=r"args\[0\]: expected Ref\{f32\[3,4\]\}, got f32\[3,4\]; new_ref makes a Ref"):
+        loaded.call(X, X)
+    with pytest.raises(
+        UnsupportedError, match=r"closes over a Ref of type Ref\{f32\[3,4\]\}, .* give it as an argument"
+    ):
+        export(fuser.jit(lambda x: total[...] + x))(X)
+
+
+def test_kernels_by_hand_are_looked_at_before_use() -> None:
+    function, arguments = PROGRAMS["by_hand"]
+    said, contents = file.read(bytes(export(fuser.jit(function))(*arguments).serialize()))
+    [call] = [eqn for eqn in said["graph"]["eqns"] if eqn[0] == "pallas_call"]
+    params = call[2]
+    for name, value in (("blocks", params["blocks"][:1]), ("vmapped", 2), ("aliases", [[7, 0]]), ("grid", [-1])):
+        before, params[name] = params[name], value
+        with pytest.raises(
+            DeserializationError, match=r"pallas_call of f32.* has blocks, index maps or Refs of other arrays"
+        ):
+            deserialize(file.write(said, contents))
+        params[name] = before
+
+
 def test_hostile_bytes_end_in_one_error() -> None:
     assert mutations.run(400, seed=18) < 100
     blob = bytes(export(fuser.jit(fnp.sin))(X).serialize())

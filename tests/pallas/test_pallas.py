@@ -301,6 +301,12 @@ def test_the_language_beside_arrays(capsys: pytest.CaptureFixture[str]) -> None:
         pl.run_scoped(
             lambda ref: (ref.__setitem__(0, 5.0), o_ref.__setitem__(1, ref[0] + ref[1])), pl.MemoryRef((2,), F32)
         )
+
+        @pl.with_scoped(pl.MemoryRef((2,), F32))
+        def added(at: Any, ref: Any) -> None:
+            o_ref[at] += ref[0]
+
+        added(2)
         pl.debug_print("count {}", count[0])
 
     x = np.arange(8, dtype=F32)

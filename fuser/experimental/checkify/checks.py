@@ -53,6 +53,10 @@ def checkify(f: Callable[..., Any], errors: frozenset[Any] = E.user_checks) -> C
     """
     if not callable(f):
         raise TypeError(f"Expected a callable value: checkify takes a function, got a {type(f).__name__}")
+    if isinstance(errors, str) or not all(isinstance(kind, type) for kind in errors):
+        raise TypeError(
+            f"checkify takes sets of errors, such as checkify.user_checks | checkify.nan_checks, got errors={errors!r}"
+        )
 
     def checked(structure: Any, static: tuple[Any, ...], values: list[Any]) -> tuple[Error, Any]:
         out: list[Any] = []

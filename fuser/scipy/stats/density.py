@@ -39,7 +39,7 @@ class gaussian_kde:
         (data,) = promote_inexact("gaussian_kde", data)
         count = data.shape[1]
         if weights is None:
-            self.weights = fnp.full(count, 1.0 / count, dtype=data.dtype)
+            self.weights = fnp.ones(count, dtype=data.dtype) / count
         else:
             given = fnp.atleast_1d(fnp.asarray(weights))
             data, given = promote_inexact("gaussian_kde", data, given)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fuser import dtypes, lax
 from fuser import numpy as fnp
+from fuser.ir.dim import minimum
 from fuser.lax.values import as_value, axis_of
 
 __all__ = ["mode", "rankdata", "sem"]
@@ -94,7 +95,7 @@ def _ranks(x: Any, method: str) -> Any:
     if method == "ordinal":
         return (place + 1).astype(dtypes.canonicalize_dtype(float))
     ordered = x[order]
-    first = fnp.concatenate([fnp.ones(min(x.size, 1), bool), ordered[1:] != ordered[:-1]])
+    first = fnp.concatenate([fnp.ones(minimum(x.size, 1), bool), ordered[1:] != ordered[:-1]])
     dense = fnp.cumsum(first)[place]
     if method == "dense":
         return dense.astype(dtypes.canonicalize_dtype(float))
