@@ -220,7 +220,7 @@ def test_several_python_threads_share_a_product() -> None:
 
 
 @pytest.mark.parametrize("level", prebuilt.LEVELS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(level, dtype, monkeypatch) -> None:
     monkeypatch.setattr(prebuilt, "LEVELS", {level: prebuilt.LEVELS[level]})
     kind = np.dtype(dtype)
@@ -240,11 +240,13 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
             pointers = (ctypes.c_void_p * 3)(a.ctypes.data, b.ctypes.data, results[-1].ctypes.data)
             gemm(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
         assert results[0].tobytes() == results[1].tobytes()
-        np.testing.assert_allclose(results[0], a.astype(np.float64) @ b, rtol=1e-3, atol=1e-2)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        rtol = max(1e-3, float(ml_dtypes.finfo(kind).eps))
+        np.testing.assert_allclose(results[0].astype(np.float64), exact, rtol, atol=1e-2)
 
 
 PREBUILT = {
-    **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64")},
+    **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64", "float16", "bfloat16")},
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
     **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
     "sort_float32_0": (lambda: sort_text(np.dtype("float32"), 0), {"sort": "sort_float32_0"}),

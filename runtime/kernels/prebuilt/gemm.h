@@ -1,8 +1,10 @@
-// Products whose operands, sums and results are of one type.
+// Products whose operands, sums and results are of one type, unless it is said how elements are read and written.
+#ifndef LOAD
 #define SAME 1
 #define WHOLE 1
 #define LOAD(x) (x)
 #define SAVE(x) (x)
+#endif
 #include "../gemm/poll.c"
 #include "../gemm/base.c"
 #include "../gemm/packed.c"
