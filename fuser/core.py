@@ -13,6 +13,7 @@ from fuser.api.scopes import ensure_compile_time_eval
 from fuser.ir.dim import Dim, maximum, minimum
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.types import ArrayType
+from fuser.lax.values import as_value
 from fuser.trace.core import EVALUATION, Trace, Tracer, using
 from fuser.trace.replay import replay
 
@@ -86,7 +87,8 @@ def eval_context() -> Iterator[None]:
 
 def eval_jaxpr(jaxpr: Graph, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:
     """The results of a graph for `args`, with these values for its `constvars`."""
-    return replay(dataclasses.replace(jaxpr, consts=tuple(consts)), *args)
+    values = [as_value(a, "eval_jaxpr") for a in args]
+    return replay(dataclasses.replace(jaxpr, consts=tuple(consts)), *values)
 
 
 def max_dim(d1: int, d2: int) -> int:

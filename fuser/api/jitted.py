@@ -8,7 +8,6 @@ values it is one primitive, whose transforms are compiled too (ops/jit).
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 import types
 import weakref
@@ -21,7 +20,7 @@ from fuser import backends, dtypes
 from fuser.api import advice, compiler, debug_values, eager, progress
 from fuser.api.no_elements import without_elements
 from fuser.api.options import check_options, for_all_sizes
-from fuser.api.parameters import Typed, both_ways, incomparable, names_of
+from fuser.api.parameters import Signature, Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, at_home, described, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
@@ -46,7 +45,7 @@ from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
 from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, Trace, Tracer, current, leaked, type_of
-from fuser.trace.hoisting import tracing
+from fuser.trace.hoisting import calls_kept, tracing
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
@@ -91,19 +90,10 @@ else:
 observers: list[Callable[[str, int], object]] = []  # are told of programs that ran: names, and when they began
 
 
-class _Signature:
-    """`__signature__` of a jitted function: `inspect` asks for it where it is told not to follow `__wrapped__`."""
-
-    def __get__(self, jitted: Jitted | None, owner: type) -> inspect.Signature:
-        if jitted is None:  # the class has the signature of its constructor
-            raise AttributeError("__signature__")
-        return inspect.signature(jitted.function)
-
-
 class Jitted(_Base):
     """What `jit` returns; see `jit`."""
 
-    __signature__ = _Signature()
+    __signature__ = Signature()
 
     def __init__(
         self,
@@ -158,24 +148,15 @@ class Jitted(_Base):
 
     def __reduce__(self) -> Any:
         options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
-        return reduced(
-            self,
-            type(self),
-            *options,
-            self.keep_unused,
-            self.inline,
-            self.backend,
-            self.wanted,
-            self.schedule,
-            self.tune,
-        )
+        others = self.keep_unused, self.inline, self.backend, self.wanted, self.schedule, self.tune
+        return reduced(self, type(self), *options, *others)
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
         """A call from start to end in Python: whatever the arguments, and under whatever trace."""
         if config.disable_jit:
             return self.function(*args, **kwargs)
         if (trace := current()) is not EVALUATION:
-            return self._transformed(args, kwargs, recording(trace))
+            return self._transformed(args, kwargs, recording(trace) and (self.inline or not calls_kept()))
         run, values, foreign, _ = self._found(args, kwargs)
         return self._observed(run, values, foreign) if observers else run(values, foreign)
 
@@ -473,7 +454,8 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
 
     def compile(lying: Any) -> Callable[[list[Any]], list[Any]]:
         where = placement(FREE, lying, in_tree, out_tree)
-        traced = Traced(graph, in_tree, out_tree, donated, backend, placement=where)
+        on = backend or backends.get(eager.backend_name())  # a graph that a library made has none
+        traced = Traced(graph, in_tree, out_tree, donated, on, placement=where)
         programs[lying] = program = traced.lower().compile()._run
         return program
 

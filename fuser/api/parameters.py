@@ -11,6 +11,15 @@ from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 
 
+class Signature:
+    """`__signature__` of a jitted function: `inspect` asks for it where it is told not to follow `__wrapped__`."""
+
+    def __get__(self, jitted: Any, owner: type) -> inspect.Signature:
+        if jitted is None:  # the class has the signature of its constructor
+            raise AttributeError("__signature__")
+        return inspect.signature(jitted.function)
+
+
 def numbers_of(value: int | Iterable[int] | None) -> tuple[int, ...]:
     """One number, several, or none."""
     return () if value is None else (value,) if isinstance(value, int) else tuple(value)

@@ -17,7 +17,8 @@ from fuser.config import config
 TRACING = "/jax/core/compile/jaxpr_trace_duration"
 LOWERING = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 COMPILATION = "/jax/core/compile/backend_compile_duration"
-_ENDED = {TRACING: "tracing {} for jit", LOWERING: "lowering {}", COMPILATION: "compilation of {}"}
+# Words that programs search logs for, as JAX has them; no XLA is involved.
+_ENDED = {TRACING: "tracing {} for jit", LOWERING: "lowering {}", COMPILATION: "XLA compilation of jit({})"}
 
 
 @contextlib.contextmanager
@@ -27,7 +28,8 @@ def stage(event: str, name: str) -> Iterator[None]:
     monitoring.record_scalar(event, start, fun_name=name)
     yield
     end = time.time()
-    _log("Finished %s in %.6f sec", _ENDED[event].format(name), end - start)
+    by = " (fuser's own, without XLA)" if event == COMPILATION else ""
+    _log("Finished %s in %.6f sec%s", _ENDED[event].format(name), end - start, by)
     monitoring.record_event_duration_secs(event, end - start, fun_name=name)
     monitoring.record_event_time_span(event, start, end, fun_name=name)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -17,11 +16,7 @@ from typing import Any
 import numpy as np
 
 from fuser import backends
-from fuser.api.jitted import (
-    MOST_SIGNATURES,
-    Jitted,
-    _merge,
-)
+from fuser.api.jitted import MOST_SIGNATURES, Jitted, _merge
 from fuser.api.parameters import Typed, both_ways
 from fuser.api.pickling import reduced
 from fuser.config import config
@@ -33,8 +28,20 @@ from fuser.errors import (
     UnsupportedError,
 )
 from fuser.frames import hide
-from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_dynamic, is_followed, key_of
+from fuser.interop.arguments import (
+    KEYS,
+    QUICK,
+    VALUES,
+    dtype_of,
+    gather,
+    is_dense,
+    is_dynamic,
+    is_followed,
+    key_of,
+    outlined,
+)
 from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, with_columns
+from fuser.interop.control.loops import Control
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
@@ -48,7 +55,7 @@ from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order
 from fuser.interop.outside import Outside
 from fuser.interop.segments import OF_MEMORY, Segments, makes_generator, names_any, run_in_segments
-from fuser.interop.stages import AcceleratedTraced
+from fuser.interop.stages import AcceleratedTraced, Tracing
 from fuser.interop.writes import NeedsInput, writes_of
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
@@ -60,9 +67,9 @@ from fuser.trace.stage import stage
 
 assert methods and library  # importing them puts the operators on TracedArray and functions in the table
 
+FEW_OPERATIONS = 400  # of a trace, beyond which its loops are staged where they can be
 MOST_OPERATIONS = 4000  # of a trace, where it may run in segments instead: about ten seconds of compilation
 _ndarray = np.ndarray
-_VALUES = (int, str, bool, type(None), types.FunctionType)  # that an outline tells by value
 
 
 class FallbackWarning(UserWarning):
@@ -127,7 +134,7 @@ class Accelerated(Jitted):
                 if kind is _ndarray:
                     if arg.size != known:
                         break
-                elif arg != known if kind in _VALUES else kind is not known:
+                elif arg != known if kind in VALUES else kind is not known:
                     break
             else:
                 return self.function(*args)
@@ -188,7 +195,7 @@ class Accelerated(Jitted):
             entry.trial.began = began
         result = entry(leaves, args, kwargs)
         if entry.is_slower:
-            self._outline = None if kwargs else tuple(map(_outlined, args))
+            self._outline = None if kwargs else tuple(map(outlined, args))
             if quick is not None:
                 self._plain.add(quick)
         elif quick is not None:
@@ -246,29 +253,53 @@ class Accelerated(Jitted):
         precise: bool = False,
         dynamic: frozenset[Any] = frozenset(),
     ) -> AcceleratedTraced:
+        """The trace; of a function that needs values, with its loops and branches staged."""
+        how = Tracing(precise, dynamic)
+        if self.library != "NumPy":
+            return self._read_outside(static, structure, leaves, how)
+        most = None if self.fallback == "error" else MOST_OPERATIONS
+        try:
+            few = how._replace(most=min(FEW_OPERATIONS, MOST_OPERATIONS))
+            return self._read_outside(static, structure, leaves, few)
+        except UNTRACEABLE as error:
+            control = Control()
+            try:
+                traced = self._read_outside(static, structure, leaves, how._replace(most=most, control=control))
+            except Exception:  # the error of the function as it is written tells more
+                control.loops = 0
+            if control.loops:
+                return traced
+            if not isinstance(error, TooManyOperations):
+                raise
+        return self._read_outside(static, structure, leaves, how._replace(most=most))
+
+    def _read_outside(self, static: Any, structure: Any, leaves: Sequence[Any], how: Tracing) -> AcceleratedTraced:
         """The trace, with arrays from outside as inputs; if the function needs their values, with those in the signature."""
         try:
-            return self._trace_once(static, structure, leaves, precise, dynamic, baked=False)
+            return self._trace_once(static, structure, leaves, how, baked=False)
         except NeedsInput as needed:
-            return self._staged(static, structure, leaves, precise, dynamic | {needed.path})
+            return self._read_outside(static, structure, leaves, how._replace(dynamic=how.dynamic | {needed.path}))
         except TooManyOperations:
             raise
         except FuserError as error:
             try:
-                return self._trace_once(static, structure, leaves, precise, frozenset(), baked=True)
+                return self._trace_once(static, structure, leaves, how._replace(dynamic=frozenset()), baked=True)
             except FuserError:
                 raise error from None
 
     def _trace_once(
-        self, static: Any, structure: Any, leaves: Sequence[Any], precise: bool, dynamic: frozenset[Any], baked: bool
+        self, static: Any, structure: Any, leaves: Sequence[Any], how: Tracing, baked: bool
     ) -> AcceleratedTraced:
         types = [self._type_of(leaf) for leaf in leaves]
         traced = [n for n, aval in enumerate(types) if aval is not None]
         context = self._context(structure, leaves)
-        context.most_operations = MOST_OPERATIONS if self.fallback != "error" and self.library == "NumPy" else None
+        context.most_operations = how.most
         context.draws, backend = [], backends.get(self._backend_name())
         context.on_host = backend.memory.platform == "cpu"
-        outside = context.outside = Outside(self._substitute(context, baked), dynamic)
+        outside = context.outside = Outside(self._substitute(context, baked), how.dynamic)
+        context.precise, outside.control = how.precise, how.control
+        if how.control is not None:
+            how.control.begin(context)
         outputs: list[Output] = []
         trees: list[Any] = []
         shared: list[Any] = []
@@ -289,7 +320,7 @@ class Accelerated(Jitted):
                     outside.hand_over_constants()
                 computed += values
                 shared.extend(owners.orders())
-                return [*computed, *self._status(context.checks, computed, precise)]
+                return [*computed, *self._status(context.checks, computed, how.precise)]
 
         with config.using(enable_x64=True):
             graph = stage(flat, [types[n] for n in traced], self.name, outside.inputs)  # type: ignore[misc]
@@ -533,12 +564,6 @@ class Accelerated(Jitted):
         return tree.map_as_filled(lambda leaf: _result(leaf) if isinstance(leaf, TracedArray) else leaf, result)
 
 
-def _outlined(argument: Any) -> Any:
-    """What tells at little cost whether NumPy is to answer again: an array's size, a plain value, or else the type."""
-    kind = type(argument)
-    return argument.size if kind is _ndarray else argument if kind in _VALUES else kind
-
-
 def _result(leaf: Any) -> Any:
     if isinstance(leaf, Selected):
         raise unknown_shape(leaf.line)
@@ -565,14 +590,8 @@ def accelerate(
     says what is guaranteed.
     """
     if function is None:
-        return lambda f: accelerate(
-            f,
-            fallback=fallback,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            backend=backend,
-            measure=measure,
-        )
+        numbers_and_names = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+        return lambda f: accelerate(f, fallback=fallback, backend=backend, measure=measure, **numbers_and_names)  # type: ignore[arg-type]
     if not callable(function) or inspect.isclass(function):
         raise TypeError(f"accelerate takes a function, got a {type(function).__name__}")
     if fallback not in ("segments", "warn", "error"):

@@ -11,10 +11,10 @@ import numpy as np
 
 from fuser.backends.base import Backend
 from fuser.compile import Program
-from fuser.interop.numpy.context import Context
+from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order
-from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.numpy.traced import Either, TracedArray
 from fuser.interop.outside import Known
 from fuser.ir.graph import Var
 from fuser.ir.types import ArrayType
@@ -113,6 +113,10 @@ def _of_array(context: Context, array: TracedArray, owners: Owners) -> Output:
     if isinstance(array, Selected):
         raise unknown_shape(array.line)
     aval = ArrayType(array.shape, array.dtype)
+    if array.weak is Either:
+        raise untraceable(
+            "returning a Python number or a NumPy scalar, as values decide, cannot be traced", "return float(x)"
+        )
     if array.scalar:
         kind = "same" if array.known else "number" if array.weak else "scalar"
         return Output(kind, array.value[()] if array.known else None, aval)
@@ -143,6 +147,8 @@ def runner(
     if call is None:
         on_host = traced._backend.memory.platform == "cpu"
         call = program.executable.call if on_host else _through(program, traced._backend)
+        if traced._backend.name == "reference":
+            call = _apart(call)
     outputs, watched, out_tree = traced.outputs, traced.watched, traced.out_tree
     makers, shared_makers = _makers(program, outputs, traced.shared)
     writes, shared_count, computed_count = traced.writes, len(traced.shared), sum(o.computed for o in outputs)
@@ -240,6 +246,16 @@ def _of_one(call: Callable[..., Any], make: Callable[[Any], Any] | None, watched
     if make is None:
         return lambda arrays, leaves, captured: call(*arrays)[0]
     return lambda arrays, leaves, captured: make(call(*arrays)[0])
+
+
+def _apart(call: Callable[..., Any]) -> Callable[..., list[np.ndarray]]:
+    """The call with results in memory of their own, where control flow that NumPy evaluates has handed an argument on."""
+
+    def run(*arrays: Any) -> list[np.ndarray]:
+        found = [np.asarray(result) for result in call(*arrays)]
+        return [r.copy() if any(np.may_share_memory(r, a) for a in arrays) else r for r in found]
+
+    return run
 
 
 def _through(program: Program, backend: Backend) -> Callable[..., list[np.ndarray]]:

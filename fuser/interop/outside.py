@@ -62,6 +62,7 @@ class Outside:
         self._numbers: dict[Any, int] = {}
         self._known: dict[int, tuple[Any, int, Any]] = {}  # by identity: a value, its node, what stands for it
         self._standing: dict[int, int] = {}  # the node of what stands for a value, by identity
+        self.control: Any = None  # what stages loops and branches on values, where that is asked for
         self.comparison = Comparison(self)
         self._scopes: dict[int, Scope] = {}
         self._containers: list[
@@ -242,6 +243,8 @@ class Outside:
             return function
         code = function.__code__
         cells = [self._cell(cell, function, number, n) for n, cell in enumerate(function.__closure__ or ())]
+        if self.control is not None:
+            code, cells = self.control.rewritten(code, cells)
         copy = types.FunctionType(code.replace(), self._scope(function), function.__name__, None, tuple(cells) or None)
         self._remember(function, number, copy)  # before what it refers to, which may refer to it
         while self._empty:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,17 @@ from fuser.interop.outputs import DECLINED, Output, runner
 from fuser.interop.writes import Write
 from fuser.ir.types import ArrayType
 from fuser.trace import tree
+
+
+class Tracing(NamedTuple):
+    """How a function is traced: whether inputs may hold infinities and nans, paths outside that are inputs, what stages its
+    loops and branches (None: they need values), and the most operations that there may be.
+    """
+
+    precise: bool
+    dynamic: frozenset[Any]
+    control: Any = None
+    most: int | None = None
 
 
 class AcceleratedTraced(Traced):

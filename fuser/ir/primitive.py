@@ -82,7 +82,8 @@ class Primitive:
 
     `movement` and `control` say more of primitives of those fusion classes.
     `type(*avals, **params)` gives the output's ArrayType (a tuple of them with `multiple_results`); `eval(*arrays,
-    **params)` computes it in NumPy and is the reference; `lower` depends on the fusion class; `samples()` yields
+    **params)` computes it in NumPy and is the reference, `planned(*avals, **params)` gives what `eval` does with
+    dense arrays of these types, decided beforehand, or None; `lower` depends on the fusion class; `samples()` yields
     `(arrays, params)` that the registry test tries every rule on. The rules of the transforms:
 
     jvp        a tuple with one `f(tangent, *operands, out, **params) -> tangent of out` an operand (None: no derivative),
@@ -117,6 +118,7 @@ class Primitive:
     effect: bool = False
     type: Callable[..., Any] | None = None
     eval: Callable[..., Any] | None = None
+    planned: Callable[..., Callable[..., Any] | None] | None = None
     lower: Callable[..., Any] | None = None
     jvp: Any = None
     transpose: Callable[..., Any] | None = None

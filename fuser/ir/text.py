@@ -76,8 +76,9 @@ def show_param(value: Any, source: bool = True) -> str:
 
 def show_eqn(eqn: Eqn, names: Names, source: bool = True) -> str:
     """`c:f32[3] = add a b   # model.py:4 (loss)`."""
-    plain = {key: value for key, value in eqn.params.items() if not list(graphs_in({key: value}))}
-    inner = "".join(f"\n      {key}={show_param(eqn.params[key], source)}" for key in eqn.params if key not in plain)
+    shown = {key: value for key, value in eqn.params.items() if not getattr(value, "implied", False)}
+    plain = {key: value for key, value in shown.items() if not list(graphs_in({key: value}))}
+    inner = "".join(f"\n      {key}={show_param(shown[key], source)}" for key in shown if key not in plain)
     params = " ".join(f"{key}={show_param(value)}" for key, value in plain.items())
     operands = " ".join(names[v] for v in eqn.invars)
     results = " ".join(names.typed(v) for v in eqn.outvars)

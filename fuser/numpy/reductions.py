@@ -15,6 +15,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.ir.dim import Dim
 from fuser.ir.primitive import Primitive
+from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact, kind_of
 from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert, literal, promote_inexact
 from fuser.numpy import maths as M
@@ -383,7 +384,13 @@ def _with_initial(function: Any, x: Any, axis: int | None, dtype: Any, include: 
     from fuser.numpy.creation import full
     from fuser.numpy.movement import concatenate
 
-    x = as_value(x, "cumulative_sum")
+    x = as_value(x, "cumulative_sum" if function is cumsum else "cumulative_prod")
+    if not x.ndim:
+        what = "sum" if function is cumsum else "product"
+        raise ValueError(
+            f"The input must be non-scalar to take a cumulative {what}, however a scalar value or scalar array was given; "
+            f"make it an array of rank 1 ({current_source().short})"
+        )
     if axis is None and x.ndim != 1:
         raise ValueError(
             f"The input array has rank {x.ndim}, however axis was not set to an explicit value. The axis argument is only "
@@ -419,7 +426,8 @@ def nansum(
     where: Any = None,
 ) -> Any:
     """The sum with nan counted as 0."""
-    return sum(_without_nan("nansum", a, 0)[0], axis, dtype, None, keepdims, initial, where)
+    mask = None if where is None else _mask(where, "nansum")
+    return sum(_without_nan("nansum", a, 0)[0], axis, dtype, None, keepdims, initial, mask)
 
 
 def nanprod(
@@ -432,7 +440,8 @@ def nanprod(
     where: Any = None,
 ) -> Any:
     """The product with nan counted as 1."""
-    return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, None, keepdims, initial, where)
+    mask = None if where is None else _mask(where, "nanprod")
+    return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, None, keepdims, initial, mask)
 
 
 def nanmax(
@@ -508,7 +517,7 @@ def nanvar(
     x = convert(x, wide)
     present = U.logical_not(M.isnan(x))
     if where is not None:
-        present = U.logical_and(present, _mask(where, "nanmean"))
+        present = U.logical_and(present, _mask(where, "nanvar"))
     centre = nanmean(x, axis, wide, keepdims=True, where=where) if mean is None else convert(as_value(mean), wide)
     squares = _squares(M.where(present, U.subtract(x, centre), 0))
     count = U.subtract(sum(present, axis, keepdims=keepdims), ddof)
@@ -528,7 +537,8 @@ def nanstd(
     mean: Any = None,
 ) -> Any:
     """The standard deviation of what is not nan."""
-    return U.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where, mean))
+    mask = None if where is None else _mask(where, "nanstd")
+    return U.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, mask, mean))
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:

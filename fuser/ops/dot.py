@@ -50,6 +50,27 @@ class Precision(enum.Enum):
         return cls.__members__.get(name)
 
 
+_TENSOR_FLOAT = (
+    "HIGH",
+    "high",
+    "tensorfloat32",
+    "bfloat16_3x",
+    "TF32_TF32_F32",
+)  # JAX's names of one precision, and its preset
+
+
+def tensor_float(precision: Any) -> bool:
+    """Whether the user lets products round operands of float32 to TF32, which has 10 bits of fraction."""
+    sides = precision if isinstance(precision, tuple) else (precision,)
+    return all(getattr(side, "name", side) in _TENSOR_FLOAT for side in sides)
+
+
+def algorithm(precision: Any) -> bool:
+    """Whether a precision is neither a degree of it, for which an exact product will do, nor TF32, but prescribes another algorithm."""
+    sides = precision if isinstance(precision, tuple) else (precision,)
+    return not tensor_float(precision) and not all(side is None or isinstance(side, (str, Precision)) for side in sides)
+
+
 def free_dimensions(ndim: int, contracted: Any, batch: Any) -> tuple[int, ...]:
     """The dimensions that are neither contracted nor batch, in order."""
     return tuple(d for d in range(ndim) if d not in contracted and d not in batch)

@@ -184,15 +184,17 @@ def _extreme(x: Any, y: Any, m: Any, op: str) -> Any:
 def _sign_eval(x: np.ndarray) -> np.ndarray:
     if is_complex(x.dtype):
         size = np.abs(x)
-        return np.where(size == 0, x, x / size)
+        unit = np.empty_like(x)
+        unit.real, unit.imag = x.real / size, x.imag / size  # each by itself: sign(2 + inf i) is 0 + nan i, as in JAX
+        return np.where(size == 0, x, unit)
     return np.where(x == 0, x, np.sign(x))
 
 
 def _sign_lower(x: Scalar) -> Scalar:
     one = S.constant(1, x.dtype)
     if is_complex(x.dtype):
-        size = S.cast(S.apply("abs", x, dtype=real_part(x.dtype)), x.dtype)
-        return S.where(S.equal(size, 0), x, x / size)
+        size, real, imag = (S.apply(part, x, dtype=real_part(x.dtype)) for part in ("abs", "real", "imag"))
+        return S.where(S.equal(size, 0), x, S.apply("complex", real / size, imag / size, dtype=x.dtype))
     if x.dtype.kind == "u":
         return S.where(x > 0, one, x)
     return S.where(x > 0, one, S.where(x < 0, -one, x))

@@ -230,9 +230,24 @@ def _gather_eval(
     return result if inside is None else np.where(inside, result, fill)
 
 
-def _plain(
-    operand: np.ndarray, indices: np.ndarray, numbers: Any, sizes: Any
-) -> tuple[int, tuple[int, ...] | None] | None:
+def _gather_planned(
+    operand: ArrayType,
+    indices: ArrayType,
+    *more: ArrayType,
+    dimension_numbers: Any,
+    slice_sizes: Any,
+    mode: Any = None,
+    fill_value: Any = None,
+    **params: Any,
+) -> Any:
+    if more or 0 in operand.shape or 0 in indices.shape:
+        return None
+    plain = _plain(operand, indices, dimension_numbers, slice_sizes)
+    fill = (fill_value,) if GatherScatterMode.from_any(mode) is GatherScatterMode.FILL_OR_DROP else ()
+    return plain and (lambda operand, indices: _taken(operand, indices[..., 0], *plain, fill))
+
+
+def _plain(operand: Any, indices: Any, numbers: Any, sizes: Any) -> tuple[int, tuple[int, ...] | None] | None:
     try:
         return _as_take(numbers, tuple(sizes), operand.shape, indices.ndim)
     except TypeError:  # numbers in lists
@@ -510,6 +525,7 @@ gather_p: Primitive = register(
         Fusion.MOVEMENT,
         type=gather_type,
         eval=_gather_eval,
+        planned=_gather_planned,
         lower=_gather_lower,
         jvp=(lambda t, x, indices, out, **params: gather_p.bind(t, indices, **{**params, "fill_value": 0}),),
         transpose=_gather_transpose,

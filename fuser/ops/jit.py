@@ -15,13 +15,15 @@ import numpy as np
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 from fuser.runtime.once import once
 from fuser.trace.batch import moved, size_of
-from fuser.trace.core import Trace, using
+from fuser.trace.cells import is_ref
+from fuser.trace.core import Trace, type_of, using
 from fuser.trace.graphs import batch_graph, jvp_graph, split, transpose_graph
-from fuser.trace.hoisting import number
+from fuser.trace.hoisting import calls_kept, number
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace
@@ -33,6 +35,7 @@ class Program:
 
     # Set by fuser.api.jitted, which stands above: makes a graph a function from Arrays to a list of Arrays.
     compiler: ClassVar[Callable[[Graph, tuple[int, ...], Any], Callable[[list[Any]], list[Any]]]]
+    implied = True  # by the graph that stands beside it in params: texts leave it out
 
     def __init__(self, graph: Graph, donated: Sequence[int] = (), backend: Any = None) -> None:
         self.graph = graph
@@ -148,8 +151,23 @@ def _parts(program: Program, linear: tuple[bool, ...]) -> Parts:
 # The rules.
 
 
-def _impl(*values: Any, program: Program, **params: Any) -> list[Any]:
-    return program(*values)
+def _program_of(jaxpr: Graph, program: Program | None) -> Program:
+    """What a call runs: its program, or one of the graph where somebody else has put that into the params."""
+    return program if program is not None and program.graph is jaxpr else Program(jaxpr)
+
+
+def _impl(*values: Any, jaxpr: Graph, program: Program | None = None, **params: Any) -> list[Any]:
+    return _program_of(jaxpr, program)(*[_operand(v, of.aval) for v, of in zip(values, jaxpr.invars, strict=True)])
+
+
+def _operand(value: Any, aval: ArrayType) -> Any:
+    """The operand as an Array; TypeError where it has not the type that the program was made for."""
+    if is_ref(value):
+        return value
+    array = value if isinstance(value, Array) else Array(np.asarray(value, aval.dtype), aval.weak_type)
+    if array.dtype != aval.dtype or array.shape != aval.shape:
+        raise TypeError(f"jit needs an operand of type {aval}, got {type_of(array)} ({current_source().short})")
+    return array
 
 
 def _eval(*arrays: np.ndarray, jaxpr: Graph, **params: Any) -> list[np.ndarray]:
@@ -161,6 +179,8 @@ def _type(*avals: ArrayType, jaxpr: Graph, **params: Any) -> tuple[ArrayType, ..
 
 
 def _stage(trace: StageTrace, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    if calls_kept():
+        return trace.record(jit_p, tuple(args), params)  # type: ignore[no-any-return]
     with using(trace):
         return replay(params["jaxpr"], *args)
 
@@ -169,7 +189,7 @@ def _partial(trace: Trace, args: Sequence[Any], params: dict[str, Any]) -> list[
     assert isinstance(trace, LinearTrace)
     linear = tuple(trace.follows(a) for a in args)
     known = [a for a, use in zip(args, linear) if not use]
-    parts = params["program"].split(linear)
+    parts = _program_of(params["jaxpr"], params.get("program")).split(linear)
     with using(trace.parent):
         results = parts.known.bind(*known) if parts.known.graph.outvars else []
     residuals = parts.residuals(results, known)
@@ -184,18 +204,22 @@ def _partial(trace: Trace, args: Sequence[Any], params: dict[str, Any]) -> list[
     return [next(tangents) if use else next(values) for use in parts.is_linear]
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], program: Program, **params: Any) -> tuple[Any, Any]:
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], jaxpr: Graph, program: Program | None = None, **params: Any
+) -> tuple[Any, Any]:
     active = tuple(type(t) is not Zero for t in tangents)
-    derived, present = program.jvp(active)
+    derived, present = _program_of(jaxpr, program).jvp(active)
     results = derived.bind(*primals, *(t for t in tangents if type(t) is not Zero))
     outs, rest = results[: len(present)], iter(results[len(present) :])
-    return outs, [next(rest) if use else Zero(v.aval) for use, v in zip(present, program.graph.outvars)]
+    return outs, [next(rest) if use else Zero(v.aval) for use, v in zip(present, jaxpr.outvars)]
 
 
-def _transpose(cotangents: Sequence[Any], *operands: Any, program: Program, **params: Any) -> list[Any]:
+def _transpose(
+    cotangents: Sequence[Any], *operands: Any, jaxpr: Graph, program: Program | None = None, **params: Any
+) -> list[Any]:
     linear = tuple(type(o) is Undefined for o in operands)
     active = tuple(type(c) is not Zero for c in cotangents)
-    derived, present = program.transpose(linear, active)
+    derived, present = _program_of(jaxpr, program).transpose(linear, active)
     known = [o for o, use in zip(operands, linear) if not use]
     found = iter(derived.bind(*known, *(c for c in cotangents if type(c) is not Zero)))
     wanted = iter(present)
@@ -203,10 +227,15 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, program: Program, **pa
 
 
 def _batch(
-    operands: Sequence[Any], dims: Sequence[int | None], program: Program, axis: Any = None, **params: Any
+    operands: Sequence[Any],
+    dims: Sequence[int | None],
+    jaxpr: Graph,
+    program: Program | None = None,
+    axis: Any = None,
+    **params: Any,
 ) -> tuple[Any, Any]:
     size = size_of(operands, dims) if any(d is not None for d in dims) else axis[1]
-    derived, present = program.batch(tuple(d is not None for d in dims), size, axis)
+    derived, present = _program_of(jaxpr, program).batch(tuple(d is not None for d in dims), size, axis)
     results = derived.bind(*(moved(v, d, 0) for v, d in zip(operands, dims)))
     return results, [0 if use else None for use in present]
 

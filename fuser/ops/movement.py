@@ -32,21 +32,8 @@ Read = Callable[..., Scalar]
 Index = tuple[Affine, ...]
 
 
-def movement(
-    name: str,
-    *,
-    type: Any,
-    eval: Any,
-    lower: Any,
-    samples: Any,
-    transpose: Any = None,
-    batch: Any = None,
-    jvp: Any = None,
-    form: Movement,
-    linear: bool = True,
-    multiple_results: bool = False,
-) -> Primitive:
-    """A primitive that moves elements; see `Fusion.MOVEMENT` for the form of `lower`."""
+def movement(name: str, *, samples: Any, form: Movement, linear: bool = True, **rules: Any) -> Primitive:
+    """A primitive that moves elements; see `Fusion.MOVEMENT` for the form of `lower`, and Primitive for the other rules."""
 
     def arrays() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         rng = np.random.default_rng(0)
@@ -54,22 +41,7 @@ def movement(
             dtype = ALL_DTYPES[number % len(ALL_DTYPES)]
             yield tuple(sample(rng, shape, dtype) for shape in shapes), params
 
-    return register(
-        Primitive(
-            name,
-            Fusion.MOVEMENT,
-            form,
-            linear=linear,
-            multiple_results=multiple_results,
-            type=type,
-            eval=eval,
-            lower=lower,
-            jvp=jvp,
-            transpose=transpose,
-            batch=batch,
-            samples=arrays,
-        )
-    )
+    return register(Primitive(name, Fusion.MOVEMENT, form, linear=linear, samples=arrays, **rules))
 
 
 def shifted(dimensions: Sequence[int], dim: int) -> tuple[int, ...]:
@@ -106,15 +78,19 @@ def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Arra
     return ArrayType(shape, x.dtype, x.weak_type)
 
 
-def _broadcast_eval(x: np.ndarray, shape: Any, broadcast_dimensions: Any) -> np.ndarray:
+def _broadcast_planned(x: Any, shape: Any, broadcast_dimensions: Any) -> Any:
+    if math.prod(x.shape) == math.prod(shape):
+        return lambda x: x.reshape(shape)
     aligned = [1] * len(shape)
     for extent, d in zip(x.shape, broadcast_dimensions):
         aligned[d] = extent
-    if x.size == math.prod(shape):
-        return x.reshape(shape)
-    out = np.empty(shape, x.dtype)
-    out[...] = x.reshape(aligned)
-    return out
+
+    def evaluate(x: np.ndarray) -> np.ndarray:
+        out = np.empty(shape, x.dtype)
+        out[...] = x.reshape(aligned)
+        return out
+
+    return evaluate
 
 
 def _broadcast_lower(read: Read, index: Index, x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Scalar:
@@ -135,7 +111,8 @@ def _broadcast_batch(operands: Any, dims: Any, shape: Any, broadcast_dimensions:
 broadcast_in_dim_p: Primitive = movement(
     "broadcast_in_dim",
     type=_broadcast_type,
-    eval=_broadcast_eval,
+    eval=lambda x, **params: _broadcast_planned(x, **params)(x),
+    planned=_broadcast_planned,
     lower=_broadcast_lower,
     transpose=_broadcast_transpose,
     batch=_broadcast_batch,

@@ -6,6 +6,7 @@ max is shared equally by all elements that attain it; that of a product is right
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from fuser.ops.cumulative import cumprod_p
 from fuser.ops.elementwise import convert_element_type_p, eq_p
 from fuser.ops.family import allow, sample
 from fuser.ops.movement import broadcast_in_dim_p, pad_p, reshaped, shifted, transpose_p
-from fuser.ops.sums import pairwise_sum
+from fuser.ops.sums import in_one_step, pairwise_sum
 from fuser.trace.core import type_of
 from fuser.trace.tangent import full
 
@@ -82,6 +83,16 @@ def reduction(
             return convert(pairwise_sum(wide, tuple(axes)), x.dtype)
         return convert(function.reduce(wide, axis=tuple(axes), dtype=wide.dtype), x.dtype)
 
+    def planned(x: ArrayType, axes: Any) -> Any:
+        if sum_dtype(x.dtype) != x.dtype:
+            return None
+        axes = tuple(axes)
+        if reduction in ("max", "min"):
+            return functools.partial(function.reduce, axis=axes, initial=extreme(x.dtype, reduction))
+        if reduction == "sum" and is_inexact(x.dtype) and not in_one_step(x, axes):
+            return None
+        return functools.partial(function.reduce, axis=axes, dtype=x.dtype)
+
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         rng = np.random.default_rng(0)
         for dtype in dtypes:
@@ -94,6 +105,7 @@ def reduction(
         linear=linear,
         type=infer,
         eval=evaluate,
+        planned=planned,
         lower=lambda axes: (reduction, tuple(axes)),
         jvp=jvp,
         transpose=transpose,

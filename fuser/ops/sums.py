@@ -6,6 +6,7 @@ NumPy itself adds in pairs only along what is innermost in memory, and its runni
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,11 @@ def pairwise_sum(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     for axis in sorted(set(axes) - set(inner), reverse=True):
         x = _sum_of_rows(x, axis)
     return np.asarray(x)
+
+
+def in_one_step(x: Any, axes: tuple[int, ...]) -> bool:
+    """Whether `pairwise_sum` of a dense array of this shape is one call of NumPy's."""
+    return bool(axes) and len(_innermost(len(x.shape), axes)) == len(axes)
 
 
 @functools.cache

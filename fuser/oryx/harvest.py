@@ -11,7 +11,7 @@ from typing import Any
 
 from fuser import lax
 from fuser import numpy as fnp
-from fuser.api.abstract import make_jaxpr
+from fuser.api.jitted import jit
 from fuser.ir.graph import Eqn, Graph, Literal
 from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.types import ArrayType
@@ -60,10 +60,10 @@ def harvest(function: Callable[..., Any], *, tag: str) -> Callable[..., Any]:
     """
 
     def harvested(plants: Mapping[str, Any], *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        graph, shapes = make_jaxpr(function, return_shape=True)(*args, **kwargs)
+        traced = jit(function).trace(*args, **kwargs)  # with jitted functions that it calls inlined
         handled = _Handled(tag, dict(plants))
-        results = handled.run(graph, [fnp.asarray(leaf) for leaf in tree.leaves((args, kwargs))])
-        return tree.unflatten(tree.structure(shapes), results), handled.reaped()
+        results = handled.run(traced.graph, [fnp.asarray(leaf) for leaf in tree.leaves((args, kwargs))])
+        return tree.unflatten(tree.structure(traced.out_info), results), handled.reaped()
 
     return harvested
 

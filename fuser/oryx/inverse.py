@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser import numpy as fnp
-from fuser.api.abstract import make_jaxpr
+from fuser.api.jitted import jit
 from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ops.movement import slice_p
 from fuser.oryx.undo import ELEMENTWISE, STRUCTURAL, Found, Undone
@@ -40,7 +40,7 @@ def inverse_and_ildj(function: Callable[..., Any], *example: Any) -> Callable[..
 
     def inverted(*results: Any) -> tuple[Any, Any]:
         given = example or results
-        graph = make_jaxpr(function)(*given)
+        graph = jit(function).trace(*given).graph
         wanted = tree.leaves(results if len(results) > 1 else results[0])
         if len(wanted) != len(graph.outvars):
             raise ValueError(f"the function gives {len(graph.outvars)} arrays, and {len(wanted)} were to be inverted")

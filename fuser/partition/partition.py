@@ -193,6 +193,8 @@ class Grouping:
             candidate = product(number, eqn, self.views, self.limits)
         else:
             candidate = standalone(number, eqn, self.views, kind, _reason(eqn, kind, reason))
+            if eqn.primitive in self.limits.optional_results:
+                candidate.live_out = {v for v in eqn.outvars if self.uses.of.get(v)} or candidate.live_out
         mask = 0
         for var in candidate.inputs:
             if var in self.home:

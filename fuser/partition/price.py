@@ -2,7 +2,8 @@
 
 Along the reduced axes a kernel runs in the order of one array, and what lies in another order comes element by element.
 Kernels without reduced axes are tiled: what lies in another order goes through tiles, and all other arrays are then read
-and written a tile's row at a time, far apart.
+and written a tile's row at a time, far apart. What is reduced beside a prefix scan along memory is done one number after the
+other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fuser.ir.graph import Var
 from fuser.ir.index import Axis
 from fuser.ir.target import Target, duration
 from fuser.partition.candidate import Candidate, Uses, match, vector_axes, within
-from fuser.partition.group import FUSIBLE
+from fuser.partition.group import FUSIBLE, Kind
 
 MOST_ARRAYS = 24  # of kernels without reduced axes, beyond which they are not looked through
 ACROSS = {True: "across memory", False: "in tiles beside what lies in another order"}
@@ -25,6 +26,8 @@ def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None
     """Why one kernel of `a` and `b`, which may share one, would take longer than two; None where it would not."""
     if a.kind not in FUSIBLE or b.kind not in FUSIBLE or b.opaque.keys() & a.produced:
         return None
+    if (reason := _in_turn(a, b, target)) is not None:
+        return reason
     reduces = bool(a.reduced or b.reduced)
     if not reduces and (not target.tiled or sum(len(c.reads) + len(c.live_out) for c in (a, b)) > MOST_ARRAYS):
         return None
@@ -40,14 +43,39 @@ def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None
     lost = (together - apart) * each
     if lost <= 0:
         return None
-    shared = sum(v.aval.nbytes for v in a.inputs & b.inputs) + 2 * sum(v.aval.nbytes for v in b.inputs & a.produced)
-    saved = target.launch + target.move(shared)
+    saved = _saved(a, b, target)
     if lost <= saved:
         return None
     return (
         f"together they would read or write {math.ceil(together - apart)} elements {ACROSS[reduces]}, which costs "
         f"{duration(lost)} and saves {duration(saved)}"
     )
+
+
+def _saved(a: Candidate, b: Candidate, target: Target) -> float:
+    """Seconds of a launch, and of moving what only one kernel of both reads once, or hands on to itself."""
+    shared = sum(v.aval.nbytes for v in a.inputs & b.inputs) + 2 * sum(v.aval.nbytes for v in b.inputs & a.produced)
+    return target.launch + target.move(shared)
+
+
+def _in_turn(a: Candidate, b: Candidate, target: Target) -> str | None:
+    """Why a scan and a reduction in one run along memory take longer than apart, where a scan has vectors. A scan of what is made
+    with a reduction's result runs after it."""
+    scan, other = (a, b) if a.kind is Kind.SCAN else (b, a)
+    if not target.prefix or scan.kind is not Kind.SCAN or other.kind is not Kind.REDUCTION:
+        return None
+    if scan is b and b.inputs & a.produced:
+        return None
+    if not scan.order or scan.order[-1] not in scan.reduced:
+        return None
+    size, computing = math.prod(x.extent for x in scan.axes), (a.cost + b.cost) / target.operations
+    if target.scalar * computing > target.latency:
+        return None  # more than is done while the scan waits has loops of its own in one kernel
+    lost = size * (target.latency - target.prefix - computing)
+    saved = _saved(a, b, target)
+    if lost <= saved:
+        return None
+    return f"what is reduced beside a prefix scan is done one number after the other, which costs {duration(lost)} and saves {duration(saved)}"
 
 
 def strided(accesses: Iterable[Access]) -> float:

@@ -76,6 +76,7 @@ def again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targe
     repeated = a.cost * size * (times - 1) * wide / target.operations * (target.waiting if b.kind is Kind.LOOP else 1)
     gathered = sum(b.gathered.get(v, 0) for v in values) * target.gathered
     repeated += gathered * max(sum(v.aval.size > 1 for v in a.inputs) - 1, 0)
+    repeated += sum(a.gathered.values()) * (times - 1) * target.gathered
     if repeated <= 0:
         return None
     moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))

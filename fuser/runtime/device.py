@@ -32,6 +32,12 @@ class Client:
         """The number of this process."""
         return processes().index
 
+    def live_executables(self) -> list[Any]:
+        """The compiled programs of this process that somebody holds, as caches do."""
+        from fuser.runtime.executable import LIVING  # which stands above
+
+        return list(LIVING)
+
 
 @dataclass(frozen=True)
 class DeviceMemory:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +98,9 @@ class _Move:
     label: str = field(default="", compare=False)
 
 
+LIVING: weakref.WeakSet[Executable] = weakref.WeakSet()  # all that somebody holds
+
+
 class Executable:
     """Steps over slots. `inputs` and `outputs` are slots in order; `consts` maps slots to arrays that never change.
 
@@ -116,6 +120,7 @@ class Executable:
         joined: Sequence[Step] | None = None,
         label: str = "the temporaries of one call",
     ) -> None:
+        LIVING.add(self)
         self.inputs, self.consts, self.outputs = tuple(inputs), dict(consts), tuple(outputs)
         self.steps = tuple(steps)
         self.joined = self.steps if joined is None else tuple(joined)

@@ -1,4 +1,6 @@
-"""Which scalars `make_jaxpr` makes consts of its graph: Arrays that the function closes over, not numbers that were written as such.
+"""What `make_jaxpr` leaves as the program says it: which scalars are consts of its graph, and that calls of jitted functions are calls.
+
+Consts are the Arrays that the function closes over, not numbers that were written as such.
 
 While such a trace is under way, what turns a number into an Array tells `number`; every other Array of rank 0 came from outside.
 Everywhere else scalars from outside are literals, which kernels are specialised for.
@@ -34,8 +36,13 @@ def hoisted(array: Any) -> bool:
     return _state.numbers is not None and id(array) not in _state.numbers
 
 
+def calls_kept() -> bool:
+    """Whether a call of a jitted function is to be an equation, and not the equations of its graph."""
+    return _state.numbers is not None
+
+
 def hoisting() -> Any:
-    """Arrays of rank 0 from outside are consts of the function that is traced in the block, not of jitted ones that it calls."""
+    """Arrays of rank 0 from outside are consts of the function that is traced in the block, not of jitted ones that it calls; these stay calls."""
     return _with(True, _state.numbers)
 
 

@@ -74,10 +74,13 @@ def _foldable(eqn: Eqn) -> bool:
 def _call(eqn: Eqn, reads: tuple[int, ...], slot: dict[Any, int]) -> _Call:
     primitive = eqn.primitive
     rule = _evaluated(eqn) if primitive.run is not None else primitive.rule("eval")
+    plan = primitive.planned and primitive.planned(*(v.aval for v in eqn.invars), **eqn.params)
     exact = getattr(rule, "exact", None)
     if exact is not None:
         rule = exact(eqn.invars[0].aval.dtype)
-    if eqn.params and primitive.run is None:
+    if plan:
+        rule = plan
+    elif eqn.params and primitive.run is None:
         rule = functools.partial(rule, **eqn.params)
     results = tuple([(slot[v], v.aval.dtype, v.aval.shape) for v in eqn.outvars])
     return _Call(rule, reads, results, (), primitive.name)

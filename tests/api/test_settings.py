@@ -199,7 +199,7 @@ def test_stages_of_compilations_are_logged_and_reported(caplog: pytest.LogCaptur
         "Finished tracing doubled for jit",
         f"Compiling jit(doubled) with argument types f32[{X.size}]",
         "Finished lowering doubled",
-        "Finished compilation of doubled",
+        "Finished XLA compilation of jit(doubled)",
     ]
 
 

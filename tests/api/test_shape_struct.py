@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from typing import Any
 
 import jax
@@ -70,3 +72,20 @@ def test_libraries_name_types_of_values_and_devices(monkeypatch: pytest.MonkeyPa
         device.memory("pinned_host")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3 --xla_other")
     assert len(fuser.devices()) == 3
+
+
+def test_executables_that_caches_hold_are_live() -> None:
+    client, f = fuser.devices()[0].client, fuser.jit(lambda x, y: x - 3 * y)
+    before = {id(e): e for e in client.live_executables()}
+    f(1, 2)
+    [made] = [weakref.ref(e) for e in client.live_executables() if id(e) not in before]
+    f.clear_cache()
+    gc.collect()
+    assert made() is None and hasattr(jax.devices()[0].client, "live_executables")
+
+
+def test_numbers_are_given_to_a_jaxpr_as_arrays() -> None:
+    graph = fuser.make_jaxpr(lambda x, n: (fuser.numpy.sin(x), n + 1))(1.0, 2)
+    found = fuser.core.eval_jaxpr(graph, graph.consts, 3.0, 4)
+    assert [x.dtype.name for x in found] == ["float32", "int32"]
+    np.testing.assert_allclose(found[0], np.sin(np.float32(3)), rtol=1e-6)

@@ -60,6 +60,10 @@ PRODUCTS: dict[str, Form] = {
         (of("float16", 16, 2048), of("float16", 2048, 64)),
     ),
     "float32": (lambda x, w: fnp.maximum(x @ w, 0), (f32(33, 64), f32(64, 65))),
+    "float32 rounded to TF32": (
+        lambda x, w: fnp.maximum(fnp.matmul(x, w, precision="tensorfloat32"), 0),
+        (f32(33, 64), f32(64, 65)),
+    ),
     "dequantised weights": (
         lambda x, w, s: x @ (w.astype("bfloat16") * s),
         (of("bfloat16", 16, 512), of("int8", 512, 64), of("bfloat16", 64)),

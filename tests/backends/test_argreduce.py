@@ -64,3 +64,17 @@ def test_extremes_of_running_sums(n) -> None:
     x = np.random.default_rng(0).integers(-2, 3, (ROWS, n)).astype(np.float32)
     run = lambda np, x: np.argmax(np.cumsum(x, 1), 1)
     np.testing.assert_array_equal(fuser.jit(lambda x: run(jnp, x))(x), run(np, x))
+
+
+@pytest.mark.parametrize("n", [FEWEST, 40, 300, LONGEST_BY_KEYS + 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32], ids=lambda d: np.dtype(d).name)
+def test_positions_beside_sums_and_results_of_the_same_rows(n, dtype) -> None:
+    """They have a loop of their own, before the one that writes."""
+    x = np.random.default_rng(n).integers(-5, 6, (ROWS, n)).astype(dtype)
+
+    def run(np, x):
+        raised = np.where(x > 0, x, x + 1)
+        return np.argmax(raised, 1), x.sum(1), np.maximum(x, 0), np.argmin(x, 1), raised - np.max(x, 1, keepdims=True)
+
+    for ours, theirs in zip(fuser.jit(lambda x: run(jnp, x))(x), run(np, x)):
+        np.testing.assert_array_equal(ours, theirs)

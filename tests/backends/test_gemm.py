@@ -246,7 +246,8 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
 PREBUILT = {
     **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64")},
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
-    **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "uint32")},
+    **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
+    "sort_float32_0": (lambda: sort_text(np.dtype("float32"), 0), {"sort": "sort_float32_0"}),
 }  # fmt: skip
 
 

@@ -13,10 +13,12 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import fuser
+import fuser.numpy as fnp
 from fuser.backends.triton import machine_code
 from fuser.backends.triton.aot import fitted, mappable
 from fuser.backends.triton.product_cost import Extents, candidates, choose, library_seconds
 from fuser.backends.triton.target import MACHINES
+from fuser.lax import DotAlgorithmPreset, Precision
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
 from tests.backends.product_cases import PRODUCTS, biased, of
@@ -56,6 +58,7 @@ def test_arrays_whose_rows_are_multiples_of_16_bytes_apart_come_by_tensor_maps()
         "slices that begin anywhere": 1,
         "gathered rows": 1,
         "float32": 0,
+        "float32 rounded to TF32": 0,
         "parts of an odd axis": 1,
     }
 
@@ -89,6 +92,29 @@ def test_what_operands_are_computed_of_joins_a_product_where_storing_them_takes_
     assert groups(lambda x, rows, w: x[rows] @ w, *PRODUCTS["gathered rows"][1]) == ["contraction"]
 
 
+def test_tf32_is_used_where_it_is_asked_for() -> None:
+    x, w = of("float32", 4096, 1024), of("float32", 1024, 4096)
+    multiplied = lambda precision: lambda x, w: fnp.tanh(fnp.matmul(x, w, precision=precision))
+    text = lambda function: next((s.text for s in sources(function, x, w) if "tl.dot" in s.text), "")
+    for asked in ("tensorfloat32", Precision.HIGH, (Precision.HIGH, Precision.HIGH), DotAlgorithmPreset.TF32_TF32_F32):
+        assert 'input_precision="tf32"' in text(multiplied(asked))
+    for exact in (None, "highest", "float32", Precision.DEFAULT, (Precision.HIGH, Precision.HIGHEST)):
+        assert "tf32" not in text(multiplied(exact))
+    with fuser.default_matmul_precision("tensorfloat32"):
+        assert 'input_precision="tf32"' in text(lambda x, w: fnp.tanh(x @ w))
+        backward = sources(lambda x, w: fuser.grad(lambda w: (fnp.tanh(x @ w) ** 2).sum())(w), x, w)
+        assert [s.text.count('input_precision="tf32"') > 0 for s in backward if "tl.dot" in s.text] == [True, True]
+
+
+def test_a_degree_of_precision_keeps_no_product_out_of_a_kernel() -> None:
+    short = of("float32", 4096, 16), of("float32", 16, 4096)
+    for precision in (None, "highest", Precision.DEFAULT):
+        (source,) = sources(lambda x, w, p=precision: fnp.tanh(fnp.matmul(x, w, precision=p)), *short)
+        assert 'input_precision="ieee"' in source.text
+    other = lambda x, w: fnp.tanh(fnp.matmul(x, w, precision=DotAlgorithmPreset.BF16_BF16_F32))
+    assert all("tl.dot" not in source.text for source in sources(other, *short))
+
+
 def test_estimates_of_products() -> None:
     large = Extents(1, 8192, 8192, 8192, 2, 2)
     assert (choose(large).tile.m, choose(large).tile.n, choose(large).splits) == (128, 256, 1)
@@ -109,8 +135,10 @@ def test_products_run_on_matrix_units_by_tensor_maps_and_spill_nothing(target: s
         PRODUCTS[name] for name in ("dequantised weights", "narrowed operand", "heads", "scaled and shifted rows")
     ]
     forms += [PRODUCTS["8 bits with scales"]]
+    rounded = lambda x, w: fnp.tanh(fnp.matmul(x, w, precision="tensorfloat32"))
+    forms += [(rounded, (of("float32", 2048, 512), of("float32", 512, 2048)))]
     for function, types in forms:
         (source,) = sources(function, *types)
         first, *_ = machine_code.of_source(source, 1, MACHINES[target])
         assert first.code.matrix_units and first.code.spills == 0
-        assert first.code.tensor_maps == (target in ("cuda:90", "cuda:100"))
+        assert first.code.tensor_maps == (function is not rounded and target in ("cuda:90", "cuda:100"))

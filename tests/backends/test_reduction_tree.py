@@ -102,6 +102,7 @@ def test_a_tree_is_chosen_by_price() -> None:
     assert way(lambda x: (x > 0).all(-1), 1000, 5) == "tree"
     assert way(lambda x: x.max(-1), 1000, 4) is None  # interleaved in registers
     assert way(lambda x: fuser.nn.logsumexp(x, -1), 1000, 17) == "rows side by side"  # padding costs exponentials
+    assert way(lambda x: x.sum(-1), 1000, 7) is None  # added in order
     assert way(lambda x: x.argmax(-1), 1000, 20) == "rows side by side"
     assert way(lambda x: x.max(-1), 1000, 300) == way(lambda x: x.max(-1), 20, 64) == "inner"
 

@@ -149,15 +149,20 @@ def test_a_hundred_sizes_of_softmax_need_few_compilations(columns: range, most: 
     assert len(variants(softmax, [(1000 + c % 7, c) for c in columns])) <= most
 
 
-def test_rows_take_one_or_two_blocks_that_hold_them_on_as_few_warps_as_that_needs() -> None:
-    tiles = {c: block_sizes.row_tile(c) for c in (1, 5, 63, 64, 65, 100, 1000, 1024, 1025, 5120, 16384)}
-    assert {c: (tile.columns, tile.rest) for c, tile in tiles.items()} == {
-        **{1: (4, 0), 5: (8, 0), 63: (64, 0), 64: (64, 0), 65: (64, 8), 100: (64, 64), 1000: (512, 512)},
-        **{1024: (1024, 0), 1025: (1024, 128), 5120: (4096, 1024), 16384: (16384, 0)},
+def test_rows_take_blocks_that_hold_them_on_as_few_warps_as_that_needs() -> None:
+    sizes = (1, 5, 63, 64, 65, 100, 128, 300, 512, 1000, 1024, 1025, 1100, 5120, 16384)
+    tiles = {c: block_sizes.row_tile(c) for c in sizes}
+    assert {c: (tile.columns, tile.blocks, tile.rest) for c, tile in tiles.items()} == {
+        **{1: (4, 1, 0), 5: (8, 1, 0), 63: (64, 1, 0), 64: (64, 1, 0), 65: (16, 5, 0), 100: (16, 7, 0)},
+        **{128: (128, 1, 0), 300: (64, 5, 0), 512: (512, 1, 0), 1000: (512, 2, 0), 1024: (1024, 1, 0)},
+        **{1025: (1024, 1, 128), 1100: (1024, 1, 128), 5120: (4096, 1, 1024), 16384: (16384, 1, 0)},
     }
     assert all(tile.warps == 1 for c, tile in tiles.items() if c <= 1025)
+    held = {c: tile.columns * tile.blocks + tile.rest for c, tile in tiles.items()}
+    assert all(0 <= held[c] - c < c for c in sizes if c > 1)
+    eights = block_sizes.row_tile(104, together=8)  # two threads would not fill a warp
+    assert eights is not None and (eights.columns, eights.blocks) == (32, 4)
     assert block_sizes.row_tile(1000, whole=True) == block_sizes.Tile(1, 1024, 1, True)
-    assert all(0 <= tile.columns + tile.rest - c < c for c, tile in tiles.items() if c > 1)
     assert block_sizes.row_tile(16385) is None
     assert block_sizes.row_tile(16385, rows=1000, held=1) == block_sizes.Tile(1, 16384, 16, True, 2048)
     assert block_sizes.row_tile(16385, rows=8, held=1) is block_sizes.row_tile(32769, rows=1000, held=1) is None
@@ -288,10 +293,9 @@ def test_the_text_names_the_users_lines_and_stands_alone() -> None:
 
 
 def test_equal_programs_of_other_sizes_share_their_text() -> None:
-    texts = {
-        lower(bits, of("int32", rows, columns)).sources[0].text for rows, columns in ((20, 150), (33, 90), (1000, 70))
-    }
-    assert len(texts) == 1
+    text = lambda rows, columns: lower(bits, of("int32", rows, columns)).sources[0].text
+    assert len({text(*sizes) for sizes in ((20, 150), (33, 70), (1000, 300))}) == 1  # five blocks a row
+    assert len({text(20, columns) for columns in range(65, 512, 36)}) <= 4  # five to eight
 
 
 @pytest.mark.parametrize(
@@ -397,7 +401,8 @@ def quotients(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     for helper in ("scaled_divisor", "reciprocal_parts", "shared_quotient"):
         exec(spell.HELPERS[helper], names)
     with np.errstate(all="ignore"):
-        return np.asarray(names["shared_quotient"](block(x), *names["reciprocal_parts"](block(y))))
+        scale, *parts = names["reciprocal_parts"](block(y))
+        return np.asarray(names["shared_quotient"](block(x) * scale, *parts))
 
 
 def test_quotients_by_a_shared_reciprocal_are_those_of_a_division() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("triton")
 
+import fuser
 import fuser.numpy as fnp
 from bench import static
 from fuser import lax
@@ -31,6 +32,23 @@ def test_rows_are_limited_by_memory_and_read_once(columns: int, barriers: int) -
     assert found.issue <= 0.6 * found.dram
     assert (launch.code.spills, launch.code.load_bits, launch.code.store_bits) == (0, 128, 128)
     assert launch.code.barriers <= barriers  # rows of one warp have none
+
+
+@pytest.mark.parametrize("columns", [64, 100, 256, 1025])
+def test_short_rows_of_16_bits_are_limited_by_memory(columns: int) -> None:
+    found = static.report(static.softmax, ArrayType((static.ELEMENTS // columns, columns), bfloat16))
+    assert found.issue <= 0.6 * found.dram
+    assert found.launches[0].code.spills == 0
+
+
+def test_sums_of_exponentials_of_long_rows_are_limited_by_memory() -> None:
+    found = static.report(lambda x: fuser.nn.logsumexp(x, -1), f32(512, 1 << 16))
+    assert found.moved == found.ideal and found.issue <= 0.6 * found.dram
+
+
+def test_reports_count_loops_that_the_assembler_unrolls_as_often_as_they_run() -> None:
+    found = static.report(lambda x: x.sum(), f32(1 << 26))
+    assert found.issue <= 0.2 * found.dram
 
 
 def test_rows_are_held_as_long_as_registers_hold_them() -> None:

@@ -145,10 +145,20 @@ def test_results_and_effects_are_numpys(function: Callable[..., Any], order: str
         same(theirs, mine)
 
 
+def keeps_errors(u, tolerance):  # a list that grows is no state of a loop in a program
+    errors = [np.inf]
+    while errors[-1] > tolerance:
+        new = u.copy()
+        new[1:-1] = (u[2:] + u[:-2]) / 2
+        errors.append(np.abs(new - u).max())
+        u = new
+    return u, len(errors)
+
+
 def test_a_loop_compiles_its_body_once() -> None:
-    accelerated = accelerate(converges)
+    accelerated = accelerate(keeps_errors)
     for tolerance in (0.05, 0.01):
-        same(converges(X, tolerance), accelerated(X.copy(), tolerance))
+        same(keeps_errors(X, tolerance), accelerated(X.copy(), tolerance))
     (found,) = accelerated._segments
     assert 1 <= len(found.programs) <= 3
     assert set(accelerated.cuts.values()) == {"`if` or `while`"}
@@ -355,7 +365,7 @@ def test_only_what_escaped_is_looked_for() -> None:
 def test_long_loops_are_not_unrolled(monkeypatch: pytest.MonkeyPatch) -> None:
     def smooths(x):
         y = x.copy()
-        for n in range(1, y.size):
+        for n in list(range(1, y.size)):  # loops over ranges are staged
             y[n] = 0.2 * y[n] + 0.8 * y[n - 1]
         return y
 

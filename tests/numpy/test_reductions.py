@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -165,3 +166,19 @@ def test_mean_of_halves_sums_in_single_precision():
     x = np.full(70000, 1.0, np.float16)
     assert float(fnp.mean(fnp.asarray(x))) == 1.0
     same("mean", x)
+
+
+@pytest.mark.parametrize("name", NANS)
+def test_a_mask_of_integers_is_refused_in_the_name_of_the_function(name):
+    x, initial = fnp.ones(4), {"initial": 0} if name in ("nanmax", "nanmin") else {}
+    for module in (jnp, fnp):
+        with pytest.raises(ValueError, match=rf"jnp\.{name}: where must be None or a boolean array"):
+            getattr(module, name)(np.asarray(x), where=np.ones(4, np.int32), **initial)
+
+
+@pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
+def test_running_totals_of_scalars_are_refused(name):
+    for module in (jnp, fnp):
+        for options in ({}, {"axis": 0}):
+            with pytest.raises(ValueError, match="The input must be non-scalar to take a cumulative"):
+                getattr(module, name)(np.float32(1), **options)

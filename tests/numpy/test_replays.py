@@ -11,8 +11,10 @@ import fuser
 import fuser.numpy as fnp
 from fuser import nn, random
 from fuser.config import config
+from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.lax.replayed import Replayed
 from fuser.runtime.core import native
+from fuser.trace.core import type_of
 
 pytestmark = pytest.mark.skipif(native is None, reason="replays are the native core's")
 LINE = np.linspace(-3, 3, 24, dtype=np.float32)
@@ -148,3 +150,20 @@ def test_wide_arrays_of_numpy_are_replayed_as_narrow_ones() -> None:
     before = len(fnp.take._met)
     fnp.take(x, np.array([1, 2, 3]))
     assert len(fnp.take._met) == before, "the recording for 32 bits serves"
+
+
+PLANNED = [p for p in REGISTRY.values() if p.planned]
+
+
+@pytest.mark.parametrize("primitive", PLANNED, ids=str)
+def test_rules_planned_for_types_give_the_bits_of_evaluation(primitive: Primitive) -> None:
+    planned = 0
+    for args, params in primitive.samples():
+        arrays = [np.asarray(a, order="C") for a in args]
+        plan = primitive.planned(*map(type_of, arrays), **params)
+        if plan:
+            planned += 1
+            [wanted, found] = (np.asarray(f) for f in (primitive.eval(*arrays, **params), plan(*arrays)))
+            assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+            assert found.tobytes() == wanted.tobytes()
+    assert planned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import ml_dtypes
 import mpmath
 import numpy as np
@@ -283,3 +284,15 @@ def test_expm1_is_real_on_the_real_axis() -> None:
     for found in (fnp.expm1(z), fuser.jit(fnp.expm1)(z)):
         np.testing.assert_array_equal(np.asarray(found).imag, 0)
         np.testing.assert_allclose(np.asarray(found).real, np.expm1(z.real), rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["eager", "c", "reference"])
+def test_signs_of_complex_numbers_are_those_of_jax_part_by_part(backend: str) -> None:
+    parts = (0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan)
+    x = np.array([complex(a, b) for a in parts for b in parts], np.complex64)
+    found = np.asarray((fnp.sign if backend == "eager" else fuser.jit(fnp.sign, backend=backend))(x))
+    wanted = np.asarray(jnp.sign(x))
+    for part in ("real", "imag"):
+        np.testing.assert_allclose(getattr(found, part), getattr(wanted, part), rtol=1e-6)
+    zero = x == 0
+    np.testing.assert_array_equal(np.signbit(found.imag[zero]), np.signbit(x.imag[zero]))

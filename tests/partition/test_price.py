@@ -77,3 +77,14 @@ def test_elements_with_spaces_between_are_not_looked_for_in_reductions() -> None
     assert reduced and not any(eqn.primitive is pad_p for group in reduced for eqn in group.graph.eqns)
     for a, b in zip(fuser.jit(gradient)(x), fuser.jit(gradient, backend="reference")(x)):
         np.testing.assert_allclose(a, b, 1e-4, 1e-4)
+
+
+def test_what_is_reduced_beside_a_scan_along_memory_is_a_kernel_of_its_own() -> None:
+    """Together both are done one number after the other; across memory, and before a scan, they are not."""
+    x = np.zeros((400, 600), np.float32)
+    plan = fuser.jit(lambda x: fnp.cumsum(x, 1).max(1)).lower(x).plan
+    assert [group.kind for group in plan.groups] == [Kind.SCAN, Kind.REDUCTION]
+    assert any("is done one number after the other, which costs" in decision.reason for decision in plan.decisions)
+    for together in (lambda x: fnp.cumsum(x, 0).max(0), lambda x: fnp.cumsum(x - x.max(1, keepdims=True), 1)):
+        assert len(fuser.jit(together).lower(x).plan.groups) == 1
+    assert len(fuser.jit(lambda x: fnp.cumsum(x, 1).max(1)).lower(x[:1, :40]).plan.groups) == 1

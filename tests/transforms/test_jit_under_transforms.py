@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.extend
 import numpy as np
 import pytest
 
@@ -14,6 +15,8 @@ import fuser
 import fuser.numpy as fnp
 from fuser.config import config
 from fuser.errors import ConcretizationTypeError
+from fuser.ir.evaluate import evaluate
+from fuser.ir.parse import parse
 from fuser.ops.jit import Program
 from tests.transforms.both import agree, both_raise
 
@@ -183,7 +186,88 @@ def test_donated_residuals_stay() -> None:
     np.testing.assert_allclose(fuser.grad(lambda x: f(x).sum())(x), 2 * V, rtol=1e-6)
 
 
-def test_a_linear_program_is_printed() -> None:
-    linear = fuser.linearize(wave(fuser), 1.0)[1]
-    [eqn] = fuser.make_jaxpr(lambda x: linear(x))(1.0).eqns[-1:]
-    assert eqn.primitive.name == "mul", "inside staging it is inlined"
+def test_a_linear_program_is_a_call_in_a_jaxpr_and_inlined_in_a_program() -> None:
+    for m in (jax, fuser):
+        linear = m.linearize(wave(m), 1.0)[1]
+        [eqn] = m.make_jaxpr(lambda x, linear=linear: linear(x))(1.0).eqns[-1:]
+        assert eqn.primitive.name == "jit"
+    [eqn] = fuser.jit(lambda x: linear(x)).trace(1.0).graph.eqns[-1:]
+    assert eqn.primitive.name == "mul"
+
+
+def calls(m: Any, inline: bool = False) -> Any:
+    double = m.jit(lambda x: x * 2, inline=inline)
+    return lambda x: double(x) + double(m.numpy.sin(x))
+
+
+@pytest.mark.parametrize("transform", [lambda m, f: f, lambda m, f: m.vmap(f), lambda m, f: m.jit(f)])
+def test_calls_are_equations_of_a_jaxpr(transform: Any) -> None:
+    found = [[e.primitive.name for e in m.make_jaxpr(transform(m, calls(m)))(np.float32(V)).eqns] for m in (jax, fuser)]
+    assert found[0] == found[1]
+
+
+def test_calls_in_a_loop_are_equations_of_its_body() -> None:
+    for m in (jax, fuser):
+        double = m.jit(lambda x: x * 2)
+        jaxpr = m.make_jaxpr(lambda x, m=m, double=double: m.lax.scan(lambda c, y: (double(c), y), x, m.numpy.ones(3)))
+        assert [e.primitive.name for e in jaxpr(1.0).eqns[-1].params["jaxpr"].eqns] == ["jit"]
+
+
+def test_inline_calls_are_no_equations_of_a_jaxpr() -> None:
+    for m in (jax, fuser):
+        names = [e.primitive.name for e in m.make_jaxpr(calls(m, inline=True))(np.float32(1)).eqns]
+        assert sorted(names) == ["add", "mul", "mul", "sin"]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda m, f: f,
+        lambda m, f: m.jit(f),
+        lambda m, f: m.grad(f),
+        lambda m, f: m.jit(m.grad(f)),
+        lambda m, f: lambda x: m.jvp(f, (x,), (2.0,)),
+        lambda m, f: lambda x: m.vmap(f)(m.numpy.stack([m.numpy.float32(x)] * 2)),
+    ],
+    ids=["eager", "jit", "grad", "jit of grad", "jvp", "vmap"],
+)
+def test_a_jaxpr_with_calls_is_evaluated(transform: Any) -> None:
+    found = []
+    for m in (jax, fuser):
+        jaxpr = m.make_jaxpr(calls(m))(3.0)
+        evaluate = m.core.eval_jaxpr if m is fuser else jax.extend.core.jaxpr_as_fun(jaxpr)
+        f = (
+            (lambda x, e=evaluate, j=jaxpr: e(j.jaxpr, j.consts, x)[0])
+            if m is fuser
+            else (lambda x, e=evaluate: e(x)[0])
+        )
+        found.append(np.asarray(transform(m, f)(3.0)))
+        assert found[-1].dtype == np.float32
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_the_graph_of_a_call_may_be_replaced() -> None:
+    [eqn] = fuser.make_jaxpr(fuser.jit(lambda x: x * 2))(np.float32(1)).eqns
+    other = fuser.make_jaxpr(lambda x: x + 5)(np.float32(1))
+    x = fnp.float32(3)
+    assert float(eqn.primitive.bind(x, **eqn.params)[0]) == 6
+    params = {**eqn.params, "jaxpr": other}
+    assert float(eqn.primitive.bind(x, **params)[0]) == 8
+    assert float(fuser.jit(lambda x: eqn.primitive.bind(x, **params)[0])(x)) == 8
+    assert float(fuser.vmap(lambda x: eqn.primitive.bind(x, **params)[0])(x[None])[0]) == 8
+    assert float(fuser.jvp(lambda x: eqn.primitive.bind(x, **params)[0], (x,), (x,))[1]) == 3
+
+
+def test_a_call_refuses_operands_of_another_type() -> None:
+    [eqn] = fuser.make_jaxpr(fuser.jit(lambda x: x * 2))(np.float32(1)).eqns
+    with pytest.raises(TypeError, match=r"jit needs an operand of type f32\[\], got i32\[\] \(test_jit_under"):
+        eqn.primitive.bind(fnp.int32(3), **eqn.params)
+    with pytest.raises(TypeError, match=r"got f32\[2\]"):
+        eqn.primitive.bind(fnp.ones(2), **eqn.params)
+
+
+def test_the_text_of_a_jaxpr_with_calls_is_read_back() -> None:
+    graph = fuser.make_jaxpr(calls(fuser))(np.float32(1))
+    assert "jit[name='<lambda>'] a" in str(graph)
+    again = parse(str(graph))
+    np.testing.assert_allclose(evaluate(again, [np.float32(3)])[0], 6 + 2 * np.sin(np.float32(3)), rtol=1e-6)

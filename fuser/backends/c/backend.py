@@ -44,6 +44,7 @@ class C(Stepwise):
         subgroups=True,
         arena=True,
         calls=library_calls.CALLS,
+        optional_results=library_calls.OPTIONAL_RESULTS,
         natives=HOST_LIBRARIES,
         horizontal_parts=256,
         horizontal_bytes=1 << 17,

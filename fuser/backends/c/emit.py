@@ -15,6 +15,7 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
+from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
@@ -120,6 +121,8 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
     way = reduction_of(kernel, loops, asked)
     if way.endswith("inner") and loops.vector not in loops.reduced:
         loops = replace(loops, vector=loops.reduced[-1])
+    if way == "inner":
+        kernel = with_positions_apart(kernel, loops)
     writer = FORMS[way](kernel, loops, threads, asked)
     writer.made(reduction=way)
     return writer

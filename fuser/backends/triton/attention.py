@@ -14,7 +14,8 @@ from dataclasses import replace
 from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import FEW, AttentionTile, attention_tile, smaller_attention_tiles
 from fuser.backends.triton.emitter import Dims, Emitter, Function, Launch, required
-from fuser.backends.triton.reductions import identity, reduced, shifted
+from fuser.backends.triton.long_rows import shifted
+from fuser.backends.triton.reductions import identity, reduced
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.index import ZERO, Affine, Axis, linearise
 from fuser.ir.primitive import Fusion

@@ -1,6 +1,6 @@
 """Block sizes: how many rows and columns one program takes, how many warps share it, and what to tell Triton of sizes.
 
-Whole rows have blocks of powers of two, one or two side by side, so that a hundred neighbouring sizes of one kernel need at most ten
+Whole rows have blocks of powers of two, several side by side, so that a hundred neighbouring sizes of one kernel need at most ten
 compilations, and four where rows are long: two for each form, because loads and stores are only as wide as sizes allow that are
 multiples of 16 bytes. All of it depends on sizes alone, so results do not depend on the machine.
 """
@@ -24,20 +24,21 @@ LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along me
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays; `rest`: columns
-    of a second block behind them, which holds the end of rows that are longer."""
+    """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays; `blocks`: so many
+    blocks of those columns side by side; `rest`: columns of one more behind them, which holds the end of rows that are longer."""
 
     rows: int
     columns: int
     warps: int
     hints: bool = False
     rest: int = 0
+    blocks: int = 1
 
     def asked(self, schedule: Schedule, least: int = 1) -> Tile:
         """The tile that a user asks for, where it has `least` columns; both sides are powers of two, as Triton's blocks are."""
         rows, columns = schedule.tile or (0, 0)
         fits = columns >= least and all(side > 0 and side & (side - 1) == 0 for side in (rows, columns))
-        shaped = replace(self, rows=rows, columns=columns, rest=0) if fits else self
+        shaped = replace(self, rows=rows, columns=columns, rest=0, blocks=1) if fits else self
         return replace(shaped, warps=schedule.warps or self.warps)
 
     @property
@@ -50,6 +51,7 @@ _HELD = 32
 _ROW_WARPS = 16
 MOST_WARPS = 32  # of 32 threads; 16 where warps have 64
 _LONGEST_WHOLE = 64  # elements up to which a row is one block, whatever its length
+_LONGEST_SHARED = 512  # elements up to which several rows share a warp
 
 
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
@@ -74,24 +76,31 @@ LANES = Tile(
 )  # lanes that each run a loop of their own: two a thread, and one warp, so that none waits for another
 
 
-def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False) -> Tile | None:
+def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, together: int = 4) -> Tile | None:
     """The tile that holds whole rows which lie along memory; None where they are too long.
 
-    Rows between two powers of two have the smaller one as their block, and a second block for the rest: an eighth of the first, a
-    quarter, half or all of it; in one block if they are short, or must be `whole`. Rows of up to 1024 elements are one warp's, several
-    where they are short, so that no reduction waits at a barrier. Where a thread holds one word an element only, and there are `rows`
-    enough to fill half a large GPU, rows may be twice as long.
+    Rows between two powers of two have the smaller one as their block, and a second block for the rest: an eighth of the first, a quarter,
+    half or all of it; in one block if they are very short, or must be `whole`. Rows of up to 1024 elements are one warp's,
+    several where they are short, so that no reduction waits at a barrier. Those of up to 512 are in blocks of few threads, which read
+    `together` elements each: there are five to eight blocks, so that few lanes are idle, and what they hold is reduced across few threads.
+    Where a thread holds one word an element only, and there are `rows` enough to fill half a large GPU, rows may be twice as long.
     """
     if columns > (2 * LONGEST_ROW if held <= 1 and rows >= FEW // 2 else LONGEST_ROW):
         return None
     width = max(4, 1 << (columns - 1).bit_length())
-    block, rest = width, 0
+    block, blocks, rest = width, 1, 0
     if columns < width and width > _LONGEST_WHOLE and not whole:
-        block = width // 2
-        rest = next(part for part in (block // 8, block // 4, block // 2, block) if columns - block <= part)
-    filled = width if rest == 0 or rest > block // 4 else block
+        if width <= _LONGEST_SHARED:
+            block = width // 8 * max(1, together // 4)  # as many rows as a warp's threads hold, side by side
+            blocks = -(-columns // block)
+        else:
+            block = width // 2
+            rests = (block // 8, block // 4, block // 2, block)
+            rest = next(part for part in rests if columns - block <= part)
+            blocks, rest = (2, 0) if rest == block else (1, rest)
+    filled = block if 0 < rest <= block // 4 else width
     warps = min(_ROW_WARPS, max(1, filled // (32 * _HELD)))
-    return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest)
+    return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest, blocks)
 
 
 def column_tile(rows: int) -> Tile | None:

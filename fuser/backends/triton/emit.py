@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +13,12 @@ from fuser.backends.triton.attention import emit_attention
 from fuser.backends.triton.chained_scan import chainable, chained
 from fuser.backends.triton.column_sums import totals, with_column_sums
 from fuser.backends.triton.elementwise import elementwise
-from fuser.backends.triton.emitter import Function, Launch
+from fuser.backends.triton.emitter import Function, Launch, widest
+from fuser.backends.triton.long_rows import LongRows
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import lower_product
 from fuser.backends.triton.product import product
-from fuser.backends.triton.reductions import LongRows, Rows, held_words, scans_of
+from fuser.backends.triton.reductions import Rows, held_words, scans_of
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.centred import centred
 from fuser.kernel.decompose import decompose
@@ -48,8 +50,7 @@ class Emitted:
 
 def _of_launch(launch: Launch) -> Schedule:
     sizes = launch.constants
-    columns = sizes.get("COLUMNS", sizes.get("BLOCK", 1)) + sizes.get("REST", 0)  # a row's second block is held too
-    tile = (sizes["M_BLOCK"], sizes["N_BLOCK"]) if "M_BLOCK" in sizes else (sizes.get("ROWS", 1), columns)
+    tile = (sizes["M_BLOCK"], sizes["N_BLOCK"]) if "M_BLOCK" in sizes else (sizes.get("ROWS", 1), launch.columns)
     return Schedule(tile=tile, warps=launch.warps, stages=launch.stages, grid=(launch.grid,))
 
 
@@ -88,11 +89,14 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
     rows = loops.count(loops.parallel)
     if totals(kernel):
-        tile = tiles.row_tile(reduced)
+        tile = tiles.row_tile(reduced, together=math.gcd(reduced, widest(kernel)))
         assert tile is not None
         return with_column_sums(kernel, loops, tile)
     scans = any(map(scans_of, kernel.sweeps))
-    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel), scans)
+    together = math.gcd(reduced, widest(kernel))
+    tile = (
+        tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel), scans, together)
+    )
     if tile is not None:
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}

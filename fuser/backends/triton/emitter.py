@@ -60,6 +60,13 @@ class Launch:
     persistent: bool = False
 
     @property
+    def columns(self) -> int:
+        """Columns that a program holds at once, in blocks side by side."""
+        sizes = self.constants
+        side = sizes.get("COLUMNS", sizes.get("BLOCK", 1))
+        return int(side * sizes.get("PARTS", 1) + sizes.get("REST", 0))
+
+    @property
     def plain(self) -> Launch:
         """The launch of the same work whose parameters are buffers, sizes and constants alone."""
         return next(launch for launch in (self, *self.smaller) if not launch.maps)
@@ -141,7 +148,7 @@ class Emitter(BlockEmitter):
     def _alignments(self) -> list[tuple[str, list[int], int]]:
         """The size arguments that decide how rows lie in memory, and what they are multiples of, under the name of a constant: extents
         of axes along memory, strides of what is read, and of what is written."""
-        widest = 16 // min(16, *(p.dtype.itemsize for p in self.kernel.params))  # elements of 16 bytes of the smallest
+        most = widest(self.kernel)
         dense = {axis for axis in self.extents if any(abs(i.coefficient(axis)) == 1 for i in self._indices())}
         read = {n.attr.param for n in self.kernel.nodes if n.op == "load"}
         found: dict[str, list[int]] = {"ALIGNED": [], "ALIGNED_READS": [], "ALIGNED_WRITES": []}
@@ -150,7 +157,7 @@ class Emitter(BlockEmitter):
                 found["ALIGNED_READS" if key[1] in read else "ALIGNED_WRITES"].append(slot)
             elif key[0] == "extent" and key[1] in dense:
                 found["ALIGNED"].append(slot)
-        multiple = lambda slots: math.gcd(widest, *(self.sizes.values[s] for s in slots))
+        multiple = lambda slots: math.gcd(most, *(self.sizes.values[s] for s in slots))
         return [(name, slots, multiple(slots)) for name, slots in found.items() if slots]
 
     def _indices(self) -> list[Affine]:
@@ -269,6 +276,11 @@ class Emitter(BlockEmitter):
         """A computed integer where it takes part in an index."""
         text = self.operand(node)
         return f"{text}.to(tl.int64)" if self.wide and node.dtype.itemsize < 8 else text
+
+
+def widest(kernel: Kernel) -> int:
+    """Elements that one access takes at most: 16 bytes of the smallest."""
+    return 16 // min(16, *(p.dtype.itemsize for p in kernel.params))
 
 
 def required(roots: Iterable[Scalar], order: Sequence[Scalar], known: Iterable[Scalar] = ()) -> list[Scalar]:

@@ -115,8 +115,8 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
             launch, kernel = fitted(source, planned, machine.platform, machine.arch)
         except Exception as error:
             raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
-        sides = ("ROWS", "COLUMNS", "BLOCK", "M_BLOCK", "N_BLOCK")
-        block = math.prod(launch.constants.get(side, 1) for side in sides)
+        sides = ("ROWS", "M_BLOCK", "N_BLOCK", *(["BLOCK"] if "COLUMNS" in launch.constants else []))
+        block = launch.columns * math.prod(launch.constants.get(side, 1) for side in sides)
         trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
         issue = launch.grid * launch.warps * code.executed / machine.instructions
@@ -161,9 +161,9 @@ def _multiplied(group: FusionGroup) -> int:
 
 
 def _touches(text: str, param: str) -> int:
-    """How often a kernel reads or writes a parameter: the loads and stores in its text, those of a row's end apart."""
+    """How often a kernel reads or writes a parameter: the loads and stores in its text, those of a row's later parts apart."""
     accesses = re.findall(rf"tl\.(?:load|store)\(\(?{param}\b.*", text)
-    return sum("_end" not in access for access in accesses)
+    return sum(not re.search(r"_end|_part\d", access) for access in accesses)
 
 
 # NVIDIA: SASS, by the tool that comes with Triton.
@@ -182,7 +182,7 @@ def of_cuda(kernel: Any, trips: int) -> Code:
         _widest_sass(instructions, "STG"),
         sum(text.startswith("BAR") for _, text in instructions),
         any(_MATRIX.search(text) for _, text in instructions),
-        _executed(_on_fast_paths(instructions), trips),
+        _executed(_on_fast_paths(instructions), trips, _unrolling(kernel.asm["ptx"], instructions)),
         any("UTMALDG" in text for _, text in instructions),
     )
 
@@ -214,11 +214,31 @@ def _target(text: str) -> int:
     return int(found[1], 16) if found else -1
 
 
-def _executed(body: Block, trips: int) -> int:
-    """Instructions that a warp executes where each loop runs `trips` times."""
-    loops = [(target, address) for address, target in body if 0 <= target < address]
-    again = sum(sum(first <= a <= last for a, _ in body) for first, last in loops)
-    return len(body) + again * (trips - 1)
+def _loops(body: Block) -> list[tuple[int, int]]:
+    """The first and the last address of each loop."""
+    return [(target, address) for address, target in body if 0 <= target < address]
+
+
+def _unrolling(ptx: str, instructions: list[Instruction]) -> list[int]:
+    """Into how many copies the assembler has unrolled each loop, by the loads in it; where that is not to be seen, one."""
+    lines = ptx.splitlines()
+    labels = {line.split(":")[0].strip(): n for n, line in enumerate(lines) if re.match(r"\s*\$\w+:", line)}
+    branches = ((n, re.search(r"\bbra(?:\.uni)?\s+(\$\w+)", line)) for n, line in enumerate(lines))
+    written = _loops([(n, labels.get(found[1], -1)) for n, found in branches if found])
+    made = _loops([(address, _target(text)) for address, text in instructions if "BRA" in text])
+    before = [sum("ld.global" in line for line in lines[first:last]) for first, last in written]
+    after = [sum("LDG" in text for a, text in instructions if first <= a <= last) for first, last in made]
+    if len(before) != len(after):
+        return [1] * len(made)
+    return [b // a if a and b % a == 0 else 1 for a, b in zip(before, after, strict=True)]
+
+
+def _executed(body: Block, trips: int, unrolling: list[int] | None = None) -> int:
+    """Instructions that a warp executes where each loop runs `trips` times, one of several copies of its body so many times fewer."""
+    loops = _loops(body)
+    copies = unrolling if unrolling is not None and len(unrolling) == len(loops) else [1] * len(loops)
+    again = [sum(first <= a <= last for a, _ in body) for first, last in loops]
+    return len(body) + sum(count * (-(-trips // n) - 1) for count, n in zip(again, copies, strict=True))
 
 
 # AMD: assembly.

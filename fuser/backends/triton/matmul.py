@@ -1,7 +1,7 @@
 """Contractions taken apart: what of a product is whose axes, its operands' elements, and elementwise work on its result.
 
 Whether a product is generated is a matter of seconds: cuBLASLt's arithmetic is faster, but a kernel saves writing and reading its result.
-float32 means float32: TF32 is never used unasked.
+float32 means float32: TF32 is used where the user asks for it (`precision="tensorfloat32"`), and not in libraries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fuser.ir.types import FLOATS, bfloat16, short_dtype
 from fuser.kernel.decompose import Decomposition
 from fuser.kernel.kernel import Kernel, Param, Store, Sweep
 from fuser.kernel.lower import Demand, Index, Sweeping
-from fuser.ops.dot import free_dimensions, window_product_p
+from fuser.ops.dot import algorithm, free_dimensions, tensor_float, window_product_p
 from fuser.partition.group import FusionGroup, Layout
 
 MULTIPLIED = (FLOATS[0], bfloat16, FLOATS[2])
@@ -39,8 +39,8 @@ def refusal(eqn: Eqn) -> str | None:
     small = dtype in MULTIPLIED_SMALL and eqn.invars[1].aval.dtype == dtype and out.dtype in MULTIPLIED
     if not small and (dtype not in MULTIPLIED or out.dtype not in (dtype, FLOATS[2])):
         return f"products of {short_dtype(dtype)} run in a library"
-    if len(contracted) != 1 or out.size == 0 or eqn.params.get("precision") is not None:
-        return "products over several or no dimensions, or of a given precision, run in a library"
+    if len(contracted) != 1 or out.size == 0 or algorithm(eqn.params.get("precision")):
+        return "products over several or no dimensions, or by a given algorithm, run in a library"
     if (length := x.shape[contracted[0]]) < SHORTEST:
         return f"a product over {length} elements runs in a library; generated are those over {SHORTEST} and more"
     if eqn.primitive is window_product_p:  # whose operand a library would copy
@@ -68,7 +68,13 @@ def extents(eqn: Eqn) -> Extents:
     total = lambda aval, chosen: math.prod(aval.shape[d] for d in chosen)
     m = total(x, free_dimensions(x.ndim, dims, batch))
     n = total(y, free_dimensions(y.ndim, others, other_batch))
-    return Extents(total(x, batch), m, n, total(x, dims), x.dtype.itemsize, out.dtype.itemsize)
+    sizes = x.dtype.itemsize, out.dtype.itemsize
+    return Extents(total(x, batch), m, n, total(x, dims), *sizes, _rounded(eqn))
+
+
+def _rounded(eqn: Eqn) -> bool:
+    """Whether operands are of float32 and may be rounded to TF32."""
+    return bool(eqn.invars[0].aval.dtype == FLOATS[2] and tensor_float(eqn.params.get("precision")))
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class Parts:
     stores: tuple[Store, ...]
     result: Scalar
     dtype: np.dtype  # of the operands
+    tensor_float: bool  # whether these may be rounded to TF32
 
 
 class _Demand(Demand):
@@ -126,7 +133,8 @@ def lower_product(group: FusionGroup) -> Parts:
     comments = tuple(dict.fromkeys(str(source) for source in group.sources if source.file))
     kernel = Kernel(group.name, tuple(params), group.parallel, k, (sweep,), comments)
     kinds = {"batch": _axes(batch), "m": _axes(m), "n": _axes(n)}
-    return Parts(kernel, kinds, k, sides, orders, epilogue, tuple(stores), demand.result, eqn.invars[0].aval.dtype)
+    dtype = eqn.invars[0].aval.dtype
+    return Parts(kernel, kinds, k, sides, orders, epilogue, tuple(stores), demand.result, dtype, _rounded(eqn))
 
 
 def _contracted(eqn: Eqn, side: int) -> Axis:

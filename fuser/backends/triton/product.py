@@ -35,7 +35,7 @@ def product(parts: Parts, asked: Schedule = NOTHING_ASKED) -> tuple[list[Functio
     counts = {name: loops.count(tuple(a for a in loops.parallel if a in axes)) for name, axes in parts.kinds.items()}
     narrow = min(loops.extents[k] for k in parts.k)
     out = min(parts.kernel.params[store.param].dtype.itemsize for store in parts.stores)
-    extents = Extents(counts["batch"], counts["m"], counts["n"], narrow, parts.dtype.itemsize, out)
+    extents = Extents(counts["batch"], counts["m"], counts["n"], narrow, parts.dtype.itemsize, out, parts.tensor_float)
     found = [choice for choice in candidates(extents) if _is_asked(choice, asked)] or list(candidates(extents))
     splits = found[0].splits
     tiles = [_asked(t, asked) for t in dict.fromkeys(choice.tile for choice in found if choice.splits == splits)]
@@ -190,7 +190,8 @@ class Product(Emitter):
         """How exactly products of numbers of the operands' kind are added up: those of 8 bits leave the tensor cores' own sums, which are
         of 14 bits, after each step."""
         small = self.parts.dtype.itemsize == 1 and all(map(self.by_map, self.parts.sides))
-        return "max_num_imprecise_acc=K_BLOCK" if small else 'input_precision="ieee"'
+        exact = "tf32" if self.parts.tensor_float else "ieee"
+        return "max_num_imprecise_acc=K_BLOCK" if small else f'input_precision="{exact}"'
 
     def _walks(self, node: Scalar) -> bool:
         """Whether a node of an operand varies along the contracted axis, or is the operand itself."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.backends.triton.target import MACHINES, Machine
 
@@ -35,7 +35,8 @@ class DotTile:
 
 @dataclass(frozen=True)
 class Extents:
-    """A product: `batch` matrices of m × k times k × n, of numbers of `itemsize` bytes; `out`: bytes of a result's number."""
+    """A product: `batch` matrices of m × k times k × n, of numbers of `itemsize` bytes; `out`: bytes of a result's number;
+    `tensor_float`: whether numbers of float32 may be rounded to TF32."""
 
     batch: int
     m: int
@@ -43,6 +44,11 @@ class Extents:
     k: int
     itemsize: int
     out: int
+    tensor_float: bool = False
+
+    @property
+    def on_matrix_units(self) -> bool:
+        return self.itemsize <= 2 or self.tensor_float
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,8 @@ def candidates(extents: Extents, machine: Machine = REFERENCE) -> tuple[Choice, 
 
 
 def library_seconds(extents: Extents, machine: Machine = REFERENCE) -> float:
-    """What cuBLASLt is expected to take."""
+    """What cuBLASLt is expected to take, which is called for exact products."""
+    extents = replace(extents, tensor_float=False)
     faster = LIBRARY if extents.itemsize <= 2 else SINGLE_LIBRARY
     return min(
         seconds(extents, tile, splits, rate * faster, machine)
@@ -108,7 +115,8 @@ def seconds(extents: Extents, tile: DotTile, splits: int, rate: float, machine: 
     blocks = e.batch * -(-e.m // tile.m) * -(-e.n // tile.n) * splits
     steps = -(-e.k // (tile.k * splits))
     rounds = -(-blocks // machine.units)
-    arithmetic = rounds * steps * 2 * tile.m * tile.n * tile.k * machine.units / (machine.products(e.itemsize) * rate)
+    rate *= machine.tensor_float if e.tensor_float else machine.products(e.itemsize)
+    arithmetic = rounds * steps * 2 * tile.m * tile.n * tile.k * machine.units / rate
     memory = e.batch * ((e.m * e.k + e.k * e.n) * e.itemsize + e.m * e.n * e.out) / machine.copy
     cache = blocks * steps * (tile.m + tile.n) * tile.k * e.itemsize / CACHE_BANDWIDTH
     together = max(1, min(rounds, machine.shared // max(1, _shared(tile, e.itemsize))))  # blocks that wait at once
@@ -124,7 +132,7 @@ def _shared(tile: DotTile, itemsize: int) -> int:
 
 def _tiles(extents: Extents) -> Iterator[tuple[DotTile, float]]:
     """The tiles that suit a product, each with its rate: those not much larger than its result."""
-    if extents.itemsize > 2:
+    if not extents.on_matrix_units:
         yield SINGLE
         return
     power = lambda extent: 1 << max(extent - 1, 0).bit_length()
@@ -138,7 +146,10 @@ def _splits(extents: Extents, tile: DotTile, machine: Machine) -> Iterator[int]:
     blocks = extents.batch * -(-extents.m // tile.m) * -(-extents.n // tile.n)
     steps, splits = -(-extents.k // tile.k), 1
     while splits == 1 or (
-        splits <= MOST_SPLITS and 4 * splits <= steps and blocks * splits <= 2 * machine.units and extents.itemsize <= 2
+        splits <= MOST_SPLITS
+        and 4 * splits <= steps
+        and blocks * splits <= 2 * machine.units
+        and extents.on_matrix_units
     ):
         yield splits
         splits *= 2

@@ -1,4 +1,4 @@
-"""Reductions and scans: programs that hold whole rows, and programs that walk long rows piece by piece.
+"""Reductions and scans of programs that hold whole rows; those that walk along longer ones stand in `long_rows.py`.
 
 The block is [rows, columns]: columns run along the reduced axes whatever lies along memory, so that a reduction down
 the columns of a matrix has the same text as one along its rows and differs only in its block's shape.
@@ -6,21 +6,21 @@ the columns of a matrix has the same text as one along its rows and differs only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import MOST_WARPS, Tile
-from fuser.backends.triton.emitter import Dims, Emitter, Function, required
+from fuser.backends.triton.emitter import Dims, Emitter, Function, widest
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16, is_inexact
-from fuser.kernel.centred import Centred
+from fuser.ir.types import FLOATS, bfloat16
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.online import Online
+from fuser.kernel.moderate import moderate
 from fuser.kernel.operands import operands
 
 POSITIONS = ("argmax", "argmin")
@@ -31,10 +31,12 @@ WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
 
 @dataclass
 class Part:
-    """A part of the columns that a program holds: what names end in, its extent as text, and what is known of its elements."""
+    """A part of the columns that a program holds: what names end in, its extent as text, what comes before its columns' numbers, and
+    what is known of its elements."""
 
     suffix: str
     extent: str
+    first: str
     axis_names: dict[Axis, str] = field(default_factory=dict)
     env: dict[Any, Any] = field(default_factory=dict)
     masks: dict[str, str] = field(default_factory=dict)
@@ -43,14 +45,20 @@ class Part:
 class Rows(Emitter):
     """Whole rows in registers: every sweep runs on the same block, loaded once.
 
-    A row between two powers of two has two parts: one block that lies within it, and the rest, whose last elements are masked.
+    A row between two powers of two has several parts: blocks that lie within it, and the last one, whose last elements are masked.
     """
 
     def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile) -> None:
         super().__init__(kernel, loops, name)
         self.tile = tile
-        self.parts = [Part("", "COLUMNS"), Part("_end", "REST")][: 2 if tile.rest else 1]
+        self.parts = [
+            Part(f"_part{n}" if n else "", "COLUMNS", f"{n} * COLUMNS + " if n else "") for n in range(tile.blocks)
+        ]
+        self.parts += [Part("_end", "REST", f"{tile.blocks} * COLUMNS + ")] if tile.rest else []
         self.inside = self.parts[0]  # the part that is being written
+        # Whether each thread has a column of the rest for each of the block's columns that it has, be it of 32 in a warp or of 64.
+        together = math.gcd(loops.count(loops.reduced), widest(kernel))
+        self.beside = tile.rest >= 64 * tile.warps * together
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
@@ -64,13 +72,11 @@ class Rows(Emitter):
 
     def all_columns(self) -> None:
         """Name the columns of each part; only those of the last one can lie outside."""
-        exact = not self.tile.rest and self.tile.columns == self.loops.count(self.loops.reduced)
+        exact = len(self.parts) == 1 and self.tile.columns == self.loops.count(self.loops.reduced)
         for part in self.parts:
             with self.within_part(part):
-                begin = "COLUMNS + " if part.suffix else ""
-                self.columns(
-                    f"{begin}tl.arange(0, {part.extent})[None, :]", masked=part is self.parts[-1] and not exact
-                )
+                columns = f"{part.first}tl.arange(0, {part.extent})[None, :]"
+                self.columns(columns, masked=part is self.parts[-1] and not exact)
 
     @contextmanager
     def within_part(self, part: Part) -> Iterator[None]:
@@ -104,8 +110,9 @@ class Rows(Emitter):
                         self.store(store)
 
     def constants(self) -> dict[str, int]:
-        rest = {"REST": self.tile.rest} if self.tile.rest else {}
-        return {"ROWS": self.tile.rows, "COLUMNS": self.tile.columns} | rest
+        more = {"PARTS": self.tile.blocks} if self.tile.blocks > 1 else {}
+        more |= {"REST": self.tile.rest} if self.tile.rest else {}
+        return {"ROWS": self.tile.rows, "COLUMNS": self.tile.columns} | more
 
     def row_block(self) -> int:
         """Name the row axes of the program's block; gives the number of row blocks."""
@@ -184,15 +191,16 @@ class Rows(Emitter):
         return super().operation(node, args)
 
     def _shared_quotient(self, node: Scalar, dividend: str, divisor: str) -> str:
-        half = node.dtype in HALVES
-        names = [f"{part}_{divisor}" for part in (("scale", "inverse") if half else ("scale", "negated", "reciprocal"))]
-        key = ("reciprocal", names[-1])
+        half, scaled = node.dtype in HALVES, not moderate(node.args[1])
+        names = [f"{part}_{divisor}" for part in (("inverse",) if half else ("negated", "reciprocal"))]
+        key, scale = ("reciprocal", names[-1]), f"scale_{divisor}"
         if key not in self.env:
-            self.line(f"{', '.join(names)} = {'half_reciprocal' if half else 'reciprocal_parts'}({divisor})")
+            made = "half_reciprocal" if half else "reciprocal_parts" if scaled else "moderate_reciprocal"
+            text = f"{made}({divisor})" if scaled or not half else f"1.0 / {divisor}"
+            self.line(f"{', '.join([scale] * scaled + names)} = {text}")
             self.env[key] = names
-        if _moderate(node.args[1]):
-            names[0] = "1.0"
-        return f"{dividend} * {names[0]} * {names[1]}" if half else f"shared_quotient({dividend}, {', '.join(names)})"
+        product = f"{dividend} * {scale}" if scaled else dividend
+        return f"{product} * {names[0]}" if half else f"shared_quotient({product}, {', '.join(names)})"
 
     def zero(self, dim: str) -> str:
         return (
@@ -214,30 +222,46 @@ class Rows(Emitter):
         return self.within(value, identity(spec))
 
     def reduction(self, reduction: Scalar) -> None:
-        """The reduction of a block's rows, in one go; of one with two parts, that of both with the second."""
+        """The reduction of a block's rows: of what blocks side by side have in each column, then that of the rest beside it."""
         spec, name, (operand,) = reduction.attr, self.name(reduction), reduction.args
         self.varies[reduction] = self.spans(operand) - {COLUMN}
         value = self.element(operand, spec)
-        first, last = self.inside is self.parts[0], self.inside is self.parts[-1]
-        own = f"{name}_main" if not last else name if first else f"{name}_end"
+        last = self.inside is self.parts[-1]
         if spec.reduction in POSITIONS:
-            self.line(f"{own}_value = {value}")
-            at = self.within(f"column{self.inside.suffix}", "-1")
-            self.line(f"{own}_at = tl.broadcast_to({at}, {own}_value.shape)")
-            self._reduce_position(reduction, own)
-            if last and not first:
-                pairs = f"{name}_main_value, {name}_main_at, {own}_value, {own}_at"
-                self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({pairs})")
+            self._extreme(reduction, value)
             if last:
                 self._position(reduction)
-        elif first:
-            self.line(f"{own} = {reduced(spec, value)}{self._narrow(reduction) if last else ''}")
         else:
-            self.line(f"{own} = {reduced(spec, value)}")
-            combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
-            self.line(f"{name} = {combine}({name}_main, {own}){self._narrow(reduction)}")
+            text = self._joined(reduction, value)
+            self.line(f"{name}{'' if last else '_main'} = {text}{self._narrow(reduction) if last else ''}")
         if last:
             self.env[reduction] = name
+
+    def _joined(self, reduction: Scalar, value: str) -> str:
+        """The reduction of the parts so far: of blocks side by side what they have in each column, until the last of them."""
+        spec, name, number = reduction.attr, self.name(reduction), self.parts.index(self.inside)
+        combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
+        beside = self.beside and COLUMN in self.spans(reduction.args[0])
+        if number == self.tile.blocks:
+            own = f"{combine}({name}_main, {value})" if beside else reduced(spec, value)
+            return reduced(spec, own) if beside else f"{combine}({name}_main, {own})"
+        value = f"{combine}({name}_main, {value})" if number else value
+        if number < self.tile.blocks - 1:
+            return value
+        shape = "(ROWS, COLUMNS // REST, REST)"
+        return f"tl.reduce(tl.reshape({value}, {shape}), 1, {combine})" if beside else reduced(spec, value)
+
+    def _extreme(self, reduction: Scalar, value: str) -> None:
+        """The extreme and its position of the parts so far, that of this one among them."""
+        name, spec, suffix = self.name(reduction), reduction.attr, self.inside.suffix
+        own = f"{name}{suffix}"
+        self.line(f"{own}_value = {value}")
+        at = self.within(f"column{suffix}", "-1")
+        self.line(f"{own}_at = tl.broadcast_to({at}, {own}_value.shape)")
+        self._reduce_position(reduction, own)
+        if suffix:
+            pairs = f"{name}_value, {name}_at, {own}_value, {own}_at"
+            self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({pairs})")
 
     def _reduce_position(self, reduction: Scalar, name: str) -> None:
         pair = f"({name}_value, {name}_at)"
@@ -287,246 +311,6 @@ class Rows(Emitter):
             self.line(f"{carry} = {total}")
 
 
-class LongRows(Rows):
-    """Rows longer than a block: each sweep walks along them, piece by piece, and keeps running results for each lane.
-
-    A sum in `online` is relative to its lane's largest element so far, until the row's is known; one of `squares` to an early one of its
-    lane's. Where rows lie along memory, the neighbours that a thread reads at once share a lane, and are reduced before they join it.
-    """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        loops: Loops,
-        name: str,
-        tile: Tile,
-        online: Mapping[Scalar, Online] | None = None,
-        squares: Mapping[Scalar, Centred] | None = None,
-    ) -> None:
-        super().__init__(kernel, loops, name, tile)
-        self.online = online or {}
-        self.squares = squares or {}
-        # What a thread reads at once is reduced first; a kernel that reads no rows has no alignment that says how much that is.
-        vector = loops.vector
-        rows = vector is not None and any(abs(index.coefficient(vector)) == 1 for index in self._indices())
-        self.grouped = tile.hints and vector in loops.reduced and rows
-        self.shape = "(ROWS, COLUMNS // ALIGNED)" if self.grouped else "(ROWS, COLUMNS)"  # of lanes
-
-    def write(self) -> Function:
-        self.line(f"program = {self.program()}")
-        programs = self.row_block()
-        for sweep in self.kernel.sweeps:
-            self.row_part(sweep)
-            if sweep.loops:
-                self.walk(sweep, "0", " * ".join(self.extents[a] for a in self.loops.reduced))
-        return self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
-
-    def walk(self, sweep: Sweep, first: str, last: str) -> None:
-        """Run a sweep over the columns from `first` up to `last`."""
-        for reduction in sweep.reductions:
-            self._start(reduction)
-        scans = scans_of(sweep)
-        for node in scans:
-            self.start_carry(node)
-            if node.attr.compensated:
-                self.line(f"{self.name(node)}_lost = tl.zeros((ROWS, 1), {working(node.attr)})")
-        with self.scope():
-            self.open(f"for start in range({first}, {last}, COLUMNS):")
-            begin = "start"
-            if any(s.attr.reverse for s in scans):
-                begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" + (
-                    f" + {first}" if first != "0" else ""
-                )
-            cut = (
-                self.loops.count(self.loops.reduced) % self.tile.columns != 0
-            )  # the last piece of all, and no other one
-            self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]", masked=cut)
-            later = {node for reduction in sweep.reductions for node in self._elements(reduction)}
-            for node in self.body(sweep):
-                if node not in later:
-                    self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
-            for reduction in sweep.reductions:
-                self._step(reduction)
-            for store in sweep.stores:
-                self.store(store)
-            self.close()
-        for reduction in sweep.reductions:
-            self._end(reduction)
-
-    def start_carry(self, scan: Scalar) -> None:
-        """What a scan carries before the first piece."""
-        spec = scan.attr
-        self.line(f"{self.name(scan)}_carry = tl.full((ROWS, 1), {identity(spec)}, {working(spec)})")
-
-    def body(self, sweep: Sweep) -> list[Scalar]:
-        roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
-        return required(roots, sweep.body)
-
-    def _start(self, reduction: Scalar) -> None:
-        spec, name = reduction.attr, self.name(reduction)
-        if spec.reduction in POSITIONS:
-            self.line(f"{name}_value = tl.full((ROWS, COLUMNS), {identity(spec)}, {working(spec)})")
-            self.line(f"{name}_at = tl.full((ROWS, COLUMNS), -1, {'tl.int64' if self.wide else 'tl.int32'})")
-            return
-        self.line(f"{name}_run = tl.full({self.shape}, {identity(spec)}, {working(spec)})")
-        zeros = ["lost"] if spec.compensated else []
-        zeros += ["shift"] if reduction in self.online else []
-        zeros += ["pivot", "near", "count"] if reduction in self.squares else []
-        for part in zeros:
-            self.line(f"{name}_{part} = tl.zeros({self.shape}, {working(spec)})")
-
-    def joined(self, value: str, reduction: str) -> str:
-        """The elements of a piece as one a lane."""
-        if not self.grouped:
-            return value
-        groups = "(ROWS, COLUMNS // ALIGNED, ALIGNED)"
-        return f"tl.reduce(tl.reshape({value}, {groups}), 2, {WORDS.get(reduction, f'combine_{reduction}')})"
-
-    def spread(self, lanes: str) -> str:
-        """What lanes have, for each element of a piece."""
-        if not self.grouped:
-            return lanes
-        groups = "(ROWS, COLUMNS // ALIGNED, ALIGNED)"
-        return f"tl.reshape(tl.broadcast_to(tl.expand_dims({lanes}, 2), {groups}), (ROWS, COLUMNS))"
-
-    def _step(self, reduction: Scalar) -> None:
-        """Take one piece into the running results."""
-        if reduction in self.online:
-            self._step_online(reduction)
-            return
-        if reduction in self.squares:
-            self._step_squares(reduction)
-            return
-        spec, name, (operand,) = reduction.attr, self.name(reduction), reduction.args
-        value = self.element(operand, spec)
-        if spec.reduction in POSITIONS:
-            self.line(f"{name}_next = {value}")
-            at = self.within("column", "-1")
-            self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({name}_value, {name}_at, {name}_next, {at})")
-        elif spec.compensated:
-            self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {self.joined(value, 'sum')})")
-        else:
-            combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
-            self.line(f"{name}_run = {combine}({name}_run, {self.joined(value, spec.reduction)})")
-
-    def _elements(self, reduction: Scalar) -> tuple[Scalar, ...]:
-        relative = self.online.get(reduction) or self.squares.get(reduction)
-        return relative.elements if relative is not None else ()
-
-    def _step_squares(self, reduction: Scalar) -> None:
-        """Take one piece into sums of distances to the lanes' pivots, which are early elements, and of their squares."""
-        spec, name = reduction.attr, self.name(reduction)
-        self.line(f"{name}_next = {self.element(self.squares[reduction].number, spec)}")
-        pivot = self.joined(f"{name}_next", "max")
-        self.line(f"{name}_pivot = tl.where({name}_count == 0, {pivot}, {name}_pivot)")
-        away = self.within(f"{name}_next - {self.spread(f'{name}_pivot')}", "0.0")
-        self.line(f"{name}_next = {away}")
-        squares = self.joined(f"{name}_next * {name}_next", "sum")
-        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {squares})")
-        self.line(f"{name}_near = {name}_near + {self.joined(f'{name}_next', 'sum')}")
-        self.line(f"{name}_count = {name}_count + {self._inside(working(spec))}")
-
-    def _inside(self, kind: str) -> str:
-        """How many elements of a piece lie within the row, for each lane."""
-        if COLUMN not in self.masks:
-            return "ALIGNED" if self.grouped else "1"
-        inside = f"{self.masks[COLUMN]}.to({kind})"
-        return self.joined(f"tl.broadcast_to({inside}, (ROWS, COLUMNS))", "sum") if self.grouped else inside
-
-    def around(self, reduction: Scalar, centre: str) -> str:
-        """The row's sum of squares of distances to a centre, from its lanes."""
-        name = self.name(reduction)
-        self.line(f"{name}_mean = {name}_near / tl.maximum({name}_count, 1.0)")
-        self.line(f"{name}_own = {self.lanes(reduction)} - {name}_near * {name}_mean")
-        self.line(f"{name}_own = tl.maximum({name}_own, 0.0, propagate_nan=tl.PropagateNan.ALL)")
-        self.line(f"{name}_away = ({name}_pivot - {centre}) + {name}_mean")
-        lanes = f"tl.where({name}_count > 0, {name}_own + {name}_count * ({name}_away * {name}_away), 0.0)"
-        return reduced(reduction.attr, lanes)
-
-    def centre(self, reduction: Scalar) -> str:
-        """The centre of a sum of squares, whose base is there."""
-        relative = self.squares[reduction]
-        self.define_all(relative.chain)
-        return f"({self.operand(relative.centre)}).to({working(reduction.attr)})"
-
-    def _step_online(self, reduction: Scalar) -> None:
-        """Take one piece into sums relative to the lanes' maxima, which have taken it in before."""
-        online, name, kind = self.online[reduction], self.name(reduction), working(reduction.attr)
-        largest, lanes = f"{self.name(online.maximum)}_run", frozenset((ROW, COLUMN))
-        shift = self.shift(online, largest, lanes, f"{name}_at")
-        self.line(f'{name}_next = tl.where({largest} == float("-inf"), 0.0, ({shift}).to({kind}))')
-        with self.scope():
-            if self.grouped:
-                self.line(f"{name}_wide = {self.spread(f'{name}_next')}")
-            self.env[online.shift], self.varies[online.shift] = f"{name}_{'wide' if self.grouped else 'next'}", lanes
-            self.define_all(online.elements)
-            value = self.element(reduction.args[0], reduction.attr)
-        for part in ("run", "lost"):
-            self.line(f"{name}_{part} = {rescaled(f'{name}_{part}', f'{name}_shift', f'{name}_next')}")
-        self.line(f"{name}_shift = {name}_next")
-        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {self.joined(value, 'sum')})")
-
-    def shift(self, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
-        """The shift of an online sum where the maximum is that text, which varies along `dims`."""
-        return shifted(self, online, maximum, dims, prefix)
-
-    def _end_online(self, reduction: Scalar) -> None:
-        """The sums of a row, whose maximum is there."""
-        online, name = self.online[reduction], self.name(reduction)
-        self.define_all(online.chain)
-        self.line(f"{name}_lanes = {self.lanes(reduction)}")
-        self.whole_online(reduction, f"{name}_lanes", f"{name}_shift")
-        self.env[reduction] = name
-
-    def whole_online(self, reduction: Scalar, sums: str, before: str) -> None:
-        """An online sum from parts that are relative to the shifts `before`; of −∞ alone it is 0, or nan where the shift is −∞."""
-        online, name, kind = self.online[reduction], self.name(reduction), working(reduction.attr)
-        shift = f"({self.operand(online.shift)}).to({kind})"
-        self.line(f"{name}_whole = {reduced(reduction.attr, rescaled(sums, before, shift))}")
-        largest = self.env[online.maximum]
-        nothing = f"{name}_whole + libdevice.exp(({largest}).to({kind}) - {shift})"
-        self.line(f'{name}_whole = tl.where({largest} == float("-inf"), {nothing}, {name}_whole)')
-        self.line(f"{name} = {name}_whole{self._narrow(reduction)}")
-
-    def _end(self, reduction: Scalar) -> None:
-        """Reduce the lanes' results."""
-        spec, name = reduction.attr, self.name(reduction)
-        self.varies[reduction] = frozenset(ROW)
-        if reduction in self.online:
-            self._end_online(reduction)
-            return
-        if reduction in self.squares:
-            self.line(f"{name} = {self.around(reduction, self.centre(reduction))}{self._narrow(reduction)}")
-        elif spec.reduction in POSITIONS:
-            self._reduce_position(reduction, name)
-            self._position(reduction)
-        else:
-            self.line(f"{name} = {reduced(spec, self.lanes(reduction))}{self._narrow(reduction)}")
-        self.env[reduction] = name
-
-    def lanes(self, reduction: Scalar) -> str:
-        """The result of each lane."""
-        run = f"{self.name(reduction)}_run"
-        return f"whole_sum({run}, {self.name(reduction)}_lost)" if reduction.attr.compensated else run
-
-
-def shifted(emitter: Emitter, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
-    """The shift of an online sum where the maximum is that text, which varies along `dims`; what it is made of is computed into
-    names with the prefix."""
-    if online.shift is online.maximum:
-        return maximum
-    names = {node: emitter.name(node) for node in online.chain}
-    with emitter.scope():
-        emitter.env[online.maximum], emitter.varies[online.maximum] = maximum, dims
-        for number, node in enumerate(online.chain):
-            emitter.env.pop(node, None)
-            emitter.names[node] = f"{prefix}{number}"
-        emitter.define_all(online.chain)
-        found: str = emitter.operand(online.shift)
-    emitter.names |= names
-    return found
-
-
 def held_words(kernel: Kernel) -> int:
     """Words of 4 bytes for each element of a row that are live from one sweep to the next, at most."""
     most, defined = 0, set[Scalar]()
@@ -538,13 +322,6 @@ def held_words(kernel: Kernel) -> int:
         read += [arg for s in later for node in s.body if node not in defined for arg in operands(node)]
         most = max(most, sum(max(1, node.dtype.itemsize // 4) for node in set(read) & defined))
     return most
-
-
-def _moderate(node: Scalar) -> bool:
-    """Whether a number is surely one whose reciprocal is neither subnormal nor infinite, or 0, infinite or nan: a square root."""
-    return (node.op == "sqrt" and node.dtype != FLOATS[3]) or (
-        node.op == "cast" and is_inexact(node.dtype) and _moderate(node.args[0])
-    )
 
 
 def scans_of(sweep: Sweep) -> list[Scalar]:
@@ -574,8 +351,3 @@ def identity(spec: ReductionSpec) -> str:
 def reduced(spec: ReductionSpec, value: str) -> str:
     """The reduction of a block along its columns."""
     return f"tl.reduce({value}, 1, {WORDS.get(spec.reduction, f'combine_{spec.reduction}')}, keep_dims=True)"
-
-
-def rescaled(sums: str, before: str, after: str) -> str:
-    """Sums of exponentials relative to shifts `before` as relative to `after`; 0 stays 0, whatever the factor."""
-    return f"tl.where({sums} == 0.0, 0.0, {sums} * libdevice.exp({before} - {after}))"

@@ -223,10 +223,12 @@ HELPERS: dict[str, str] = {
     # A power of two that keeps quotients by y in range, -y and 1 / y at that scale; -y is 0 where it is infinite.
     y, scale = scaled_divisor(y)
     return scale, tl.where(tl.abs(y) < float("inf"), y * -1.0, 0.0), tl.div_rn(1.0, y)""",
-    "shared_quotient": """def shared_quotient(x, scale, negated, reciprocal):
-    # x / y by the reciprocal of y, corrected by what remains (Markstein); rounded to nearest where that is exact, which
-    # it is of x from 2**-102 on.
-    x = x * scale
+    "moderate_reciprocal": """def moderate_reciprocal(y):
+    # The same of a number whose quotients stay in range.
+    return tl.where(tl.abs(y) < float("inf"), y * -1.0, 0.0), tl.div_rn(1.0, y)""",
+    "shared_quotient": """def shared_quotient(x, negated, reciprocal):
+    # x / y at y's scale by the reciprocal of y, corrected by what remains (Markstein); rounded to nearest where that is
+    # exact, which it is of x from 2**-102 on.
     q = x * reciprocal
     return tl.where(tl.abs(q) < float("inf"), tl.fma(tl.fma(q, negated, x), reciprocal, q), q)""",
     "log_add_exp": """def log_add_exp(a, b):

@@ -15,7 +15,8 @@ import numpy as np
 
 from fuser.backends.triton.block_sizes import Chunks, Tile
 from fuser.backends.triton.emitter import Function, required
-from fuser.backends.triton.reductions import POSITIONS, LongRows, identity, reduced, rescaled, scans_of, working
+from fuser.backends.triton.long_rows import LongRows, rescaled
+from fuser.backends.triton.reductions import POSITIONS, identity, reduced, scans_of, working
 from fuser.ir.scalar import Scalar
 from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, Sweep

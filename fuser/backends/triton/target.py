@@ -40,6 +40,11 @@ class Machine:
         eighth = 2 * self.half if isinstance(self.arch, int) and self.arch >= 90 else self.half
         return eighth if itemsize == 1 else self.half if itemsize == 2 else self.single
 
+    @property
+    def tensor_float(self) -> float:
+        """Operations a second of products of float32 rounded to TF32: half of those of 16-bit numbers."""
+        return self.half / 2
+
     def __str__(self) -> str:
         return self.name
 

@@ -81,6 +81,27 @@ def watching() -> bool:
     return _active.checks is not None
 
 
+def telling() -> Any:
+    """A block whose operations have told of their events themselves."""
+    return contextlib.nullcontext() if _active.checks is None else _active.checks.telling()
+
+
+@contextlib.contextmanager
+def masked_by(mask: Any) -> Iterator[None]:
+    """A block whose results count where `mask`, a bool, is true: what is noticed elsewhere is of no interest."""
+    outer = _active.checks
+    if outer is None:
+        yield
+        return
+    inner = Checks()
+    with inner.active():
+        yield
+    outer._exempt += inner._exempt
+    outer._told += inner._told
+    for condition in [*inner._conditions, *([mask] if inner.always else [])]:
+        outer.notice(bind(E.and_p, condition, broadcast_to(mask, tuple(condition.shape)) if condition.shape else mask))
+
+
 def exempted(masked: bool = False, kinds: frozenset[str] = ALL_KINDS) -> Any:
     """A block whose operations make infinities and nans that NumPy does not tell of: by `np.errstate`, which ignores all
     `kinds` that they are of, or because a mask says where results count.
@@ -151,6 +172,7 @@ class Checks:
         self.always = False  # NumPy answers every call
         self._conditions: list[Any] = []
         self._exempt: list[tuple[int, int]] = []  # ranges of equations
+        self._told: list[tuple[int, int]] = []  # ranges of equations that have told of their events
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Checks]:
@@ -166,6 +188,14 @@ class Checks:
             self._conditions.append(condition)
         else:
             self.always = self.always or bool(np.any(np.asarray(condition)))
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """New infinities and nans of this block are noticed by it."""
+        eqns = current().eqns  # type: ignore[attr-defined]
+        start = len(eqns)
+        yield
+        self._told.append((start, len(eqns)))
 
     @contextlib.contextmanager
     def exempting(self) -> Iterator[None]:
@@ -185,7 +215,8 @@ class Checks:
         conditions, eqns = list(self._conditions), list(trace.eqns)
         if numbers:
             ends = [result._var for result in results if isinstance(result, StageTracer)]
-            conditions += _NonFinite(trace, eqns, ends, exempt, tainted).conditions()
+            told = set().union(*(range(*span) for span in self._told))
+            conditions += _NonFinite(trace, eqns, ends, exempt, told, tainted).conditions()
         if not conditions:
             return []
         with replayed(eqns[-1].source):
@@ -235,8 +266,10 @@ def _or(a: Any, b: Any) -> Any:
 class _NonFinite:
     """Where infinities and nans may come to be in a list of equations, some of whose results are a program's (`ends`)."""
 
-    def __init__(self, trace: Any, eqns: list[Eqn], ends: list[Any], exempt: set[int], tainted: bool) -> None:
-        self.trace, self.eqns, self.ends, self.exempt = trace, eqns, ends, exempt
+    def __init__(
+        self, trace: Any, eqns: list[Eqn], ends: list[Any], exempt: set[int], told: set[int], tainted: bool
+    ) -> None:
+        self.trace, self.eqns, self.ends, self.exempt, self.told = trace, eqns, ends, exempt, told
         self.producers: dict[Any, Eqn] = {v: eqn for eqn in eqns for v in eqn.outvars}
         self.tainted: set[Var] = {v for v, value in trace.constants.values() if not _all_finite(value)}
         if tainted:
@@ -319,7 +352,7 @@ class _NonFinite:
             makes = _makes(eqn)
             if tainted or (number in self.exempt and makes):
                 self.tainted.update(v for v in eqn.outvars if is_inexact(v.aval.dtype))
-            if makes and number not in self.exempt:
+            if makes and number not in self.exempt and number not in self.told:
                 origins[number] = "compared" if tainted else "plain"
         return origins
 
@@ -391,6 +424,8 @@ def _any(conditions: list[Any], like: Any) -> Any:
 
 
 def _all_finite(value: Any) -> bool:
+    if isinstance(value, Tracer):  # of the trace around; it is told of there
+        return True
     array = np.asarray(value)
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 

@@ -56,9 +56,18 @@ class Context:
         )
         self.writes: tuple[Any, ...] = ()  # to those arrays, once the function has run
         self.write_results = 0  # values that the program computes for them
+        self.logs: list[Any] = []  # of writes in loops and branches that are being staged, the innermost last
+        self.holders: list[dict[str, Any]] = []  # of variables' values, made to stage those
+        self.scope = 0  # tells apart the blocks in which views were read (fuser.interop.control.state)
+        self.precise = False  # whether inputs may hold infinities and nans
         self._constants: dict[tuple[int, np.dtype], tuple[Any, Array]] = {}
         self._numbers: dict[Var, Any] = {}
-        self._numbered = 0
+        self._numbered: dict[Any, int] = {}  # equations of each trace that have numbers
+
+    def held(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Note a dict that holds values of the traced function's variables, beside the function itself."""
+        self.holders.append(values)
+        return values
 
     def argument(self, where: Any, array: Any) -> Any:
         """Enter an array of the caller's, which sees what is written to it."""
@@ -119,11 +128,11 @@ class Context:
     def _number(self, trace: Any, operand: Any) -> Any:
         """A value number: equal for operands that the same primitives made of the same operands."""
         eqns = trace.eqns
-        for eqn in eqns[self._numbered :]:
+        for eqn in eqns[self._numbered.get(trace, 0) :]:
             key = (eqn.primitive.name, repr(eqn.params), *(self._key(v) for v in eqn.invars))
             for position, out in enumerate(eqn.outvars):
                 self._numbers[out] = self._numbers.setdefault((key, position), len(self._numbers))  # type: ignore[call-overload]
-        self._numbered = len(eqns)
+        self._numbered[trace] = len(eqns)
         return self._key(operand)
 
     def _key(self, operand: Any) -> Any:

@@ -16,7 +16,7 @@ from fuser.interop.numpy.checks import exempted, in_numpy
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import laid_out
-from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.numpy.traced import Either, TracedArray
 from fuser.interop.numpy.ufuncs import known, store
 
 Handler = Callable[..., Any]
@@ -57,6 +57,7 @@ def call(context: Context, function: Any, args: tuple[Any, ...], kwargs: dict[st
             return wrap_known(context, function(*unwrap(args), **unwrap(kwargs)))
     out = kwargs.pop("out", None) if "out" in kwargs else None
     handler = ON_SELECTED.get(function) if _any_selected(args) else FUNCTIONS.get(function)
+    _check_either(function, (*args, *kwargs.values()))
     if handler is None:
         if _any_selected(args):
             raise unknown_shape()
@@ -72,6 +73,18 @@ def call(context: Context, function: Any, args: tuple[Any, ...], kwargs: dict[st
     if out is not None:
         return store(result, out)
     return result if function in VIEWS else laid_out(function, args, kwargs, result)
+
+
+def _check_either(function: Any, values: Any) -> None:
+    """Refuse what may be a Python number or a NumPy scalar, as values decide."""
+    for value in values:
+        if type(value) in (list, tuple):
+            _check_either(function, value)
+        elif type(value) is TracedArray and value.weak is Either:
+            raise untraceable(
+                f"{title(function)} of a value that is a Python number or a NumPy scalar, as values decide, cannot be traced",
+                "make it float(x) in all cases",
+            )
 
 
 def _any_traced(value: Any) -> bool:

@@ -11,7 +11,7 @@ from fuser.interop.numpy import dispatch, indexing, linear, movement, numeric, r
 from fuser.interop.numpy.context import untraceable
 from fuser.interop.numpy.creation import array, astype, copy
 from fuser.interop.numpy.indexing import Selected
-from fuser.interop.numpy.traced import TracedArray, View
+from fuser.interop.numpy.traced import Either, TracedArray, View
 from fuser.numpy import maths
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer
@@ -72,9 +72,10 @@ def _weak_result(self: TracedArray, other: Any, result: Any) -> Any:
         type(other) in (bool, int, float, complex) or (isinstance(other, TracedArray) and other.weak)
     ):
         return result
+    either = Either in (self.weak, getattr(other, "weak", None))
     for item in result if isinstance(result, tuple) else (result,):
         if isinstance(item, TracedArray) and item.dtype.kind in "ifc":
-            item.weak = {"i": int, "f": float, "c": complex}[item.dtype.kind]
+            item.weak = Either if either else {"i": int, "f": float, "c": complex}[item.dtype.kind]
     return result
 
 

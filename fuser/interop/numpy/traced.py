@@ -29,6 +29,10 @@ from fuser.trace.stage import StageTrace
 Value = Any  # a tracer, or an ndarray that is known while tracing and never written to
 
 
+class Either:
+    """The `weak` of what is a Python number or a NumPy scalar, as values decide: it serves where that makes no difference."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """How a view is read from its base's value, and what the base's value becomes when the view is written."""
@@ -57,6 +61,8 @@ class TracedArray:
         "_cached",
         "_context",
         "_guard",
+        "_level",
+        "_scope",
         "_seen",
         "_strides",
         "_value",
@@ -93,7 +99,8 @@ class TracedArray:
         self._base: TracedArray | None = None
         self._view: View | None = None
         self._cached: Value = None
-        self._seen = -1
+        self._seen = self._scope = -1
+        self._level = len(context.logs)  # of the loop or branch that made it
         self._guard = guard  # why it must not be written to; "" where it may
         self.scalar = scalar
         self.weak = weak
@@ -110,15 +117,16 @@ class TracedArray:
         if self._base is None:
             return self._value
         version = self._owner._version
-        if self._seen != version:
+        if self._seen != version or self._scope != self._context.scope:
             assert self._view is not None
-            if self._seen >= 0 and self._view.index == "unsure":
+            if self._seen not in (-1, version) and self._view.index == "unsure":
                 raise untraceable(
                     "the array that this reshaped or traced-indexed array was made from has changed, and whether NumPy "
                     "makes a view there depends on the memory layout",
                     "use .copy()",
                 )
             self._cached, self._seen = self._view.read(self._base.value), version
+            self._scope = self._context.scope
         return self._cached
 
     @property
@@ -145,9 +153,20 @@ class TracedArray:
         """Replace the contents; `value` has this array's shape and dtype. It is as before but for `index`, where it is `new`."""
         if self._guard:
             raise untraceable(*self._guard_words())
-        if (owner := self._owner).assignments is not None:
-            owner.assignments = None if index is None else self._logged(owner.assignments, index, new)
+        owner = self._owner
+        owner.will_change()
+        if owner.assignments is not None:
+            owner.assignments = (
+                None if index is None or self._context.logs else self._logged(owner.assignments, index, new)
+            )
         self._replace(value)
+
+    def will_change(self) -> None:
+        """Tell the loops and branches being staged, which this array is older than, that it is written to."""
+        if self._guard:
+            raise untraceable(*self._guard_words())
+        for log in self._context.logs[self._level :]:
+            log(self)
 
     def _logged(self, log: list[Assignment], index: tuple[Any, ...], new: Any) -> list[Assignment] | None:
         """The log with one more assignment; None where this view cannot be taken again of the caller's array."""

@@ -7,7 +7,7 @@ computed by NumPy at once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from fuser.interop.numpy.checks import (
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.indexing import Selected, setitem
 from fuser.interop.numpy.layout import kept_order
-from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.numpy.traced import Either, TracedArray
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import maths as M
@@ -334,6 +334,20 @@ def kind_of(x: Any) -> Kind:
     return x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
 
 
+def check_kinds(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any) -> None:
+    """Refuse an operand that may be a Python number or a NumPy scalar, where the result's dtype depends on which."""
+    if not any(isinstance(x, TracedArray) and x.weak is Either for x in inputs):
+        return
+    weak = {"i": int, "f": float, "c": complex}
+    kinds = [kind_of(x) for x in inputs]
+    others = [weak.get(k.kind, k) if getattr(x, "weak", None) is Either else k for x, k in zip(inputs, kinds)]
+    if loop_dtypes(ufunc, tuple(kinds), dtype) != loop_dtypes(ufunc, tuple(others), dtype):
+        raise untraceable(
+            f"np.{ufunc.__name__} of a value that is a Python number or a NumPy scalar, as values decide, cannot be traced",
+            "make it float(x) or np.float64(x) in all cases",
+        )
+
+
 @functools.lru_cache(8192)
 def loop_dtypes(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: Any) -> tuple[np.dtype, ...]:
     """The dtypes of operands and results that NumPy chooses."""
@@ -374,6 +388,7 @@ def call(
         )
     if any(isinstance(x, Selected) for x in inputs):
         return _selected(context, ufunc, inputs, dtype)
+    check_kinds(ufunc, inputs, dtype)
     function = TABLE.get(ufunc) or scipy.traced_ufuncs().get(ufunc)
     if function is None and dtype is None and ufunc.signature is None:
         return scipy.hosted_ufunc(context, ufunc, inputs)
@@ -383,6 +398,8 @@ def call(
     if ufunc in _COMPARISONS:
         inputs = _within_range(ufunc, inputs, kinds)
         kinds = tuple(kind_of(x) for x in inputs)
+    if all(kind in _WEAK for kind in kinds):  # Python's own arithmetic
+        kinds = tuple(np.dtype(kind) for kind in kinds)
     dtypes = loop_dtypes(ufunc, kinds, None if dtype is None else np.dtype(dtype))
     _check_shapes(ufunc, inputs)
     operands = [operand(context, x, d) for x, d in zip(inputs, dtypes)]

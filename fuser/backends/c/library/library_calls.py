@@ -356,3 +356,4 @@ _FORMS: dict[Primitive, Callable[[Calls], None]] = {
     ffi_effect_p: _foreign,
 }
 CALLS = frozenset(_FORMS)
+OPTIONAL_RESULTS = frozenset({sort_p, top_k_p, *lapack.FORMS})  # whose functions take 0 for the address of a result

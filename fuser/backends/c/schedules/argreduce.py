@@ -9,14 +9,16 @@ one vector maximum. The values are computed once, for what is computed again mig
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Number, Part, Range, Variable, code, joined
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
-from fuser.kernel.kernel import Sweep, reduction_identity
+from fuser.kernel.kernel import Kernel, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
+from fuser.kernel.operands import computed, needed, operands
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
@@ -35,6 +37,27 @@ def is_argreduce(loops: Loops, sweep: Sweep) -> bool:
     if not only or len(loops.reduced) != 1 or any(node.op == "scan" for node in sweep.body):
         return False
     return loops.extents[loops.reduced[0]] >= SHORTEST or _has_keys(loops, sweep)
+
+
+def with_positions_apart(kernel: Kernel, loops: Loops) -> Kernel:
+    """The kernel whose sweeps look for positions of extremes before they do other things, in loops of their own: together all of
+    them would be done one number after the other."""
+    sweeps = [part for sweep in kernel.sweeps for part in _apart(sweep, loops)]
+    return kernel if len(sweeps) == len(kernel.sweeps) else replace(kernel, sweeps=tuple(sweeps))
+
+
+def _apart(sweep: Sweep, loops: Loops) -> list[Sweep]:
+    """The sweep as one for positions and one for the rest, which comes later, as it may write over what both read."""
+    positions = tuple(f for f in sweep.reductions if f.attr.positional)
+    others = tuple(f for f in sweep.reductions if not f.attr.positional)
+    body = needed([f.args[0] for f in positions], sweep.body)
+    first = replace(sweep, body=tuple(body), reductions=positions, stores=(), kept=())
+    if not positions or not (others or sweep.stores) or sweep.kept or not is_argreduce(loops, first):
+        return [sweep]
+    roots = [*(operand for f in others for operand in operands(f)), *(store.value for store in sweep.stores)]
+    roots += [atom for store in sweep.stores for atom in computed(store.offset)]
+    rest = tuple(needed(roots, sweep.body))
+    return [first, replace(sweep, row=(), row_stores=(), body=rest, reductions=others)]
 
 
 def _has_keys(loops: Loops, sweep: Sweep) -> bool:

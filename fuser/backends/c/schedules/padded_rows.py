@@ -10,7 +10,7 @@ from fuser.backends.c.schedules.staged_rows import rows_side_by_side
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, is_complex
+from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.kernel.kernel import Kernel, ReductionSpec
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import computed, index_axes
@@ -20,6 +20,7 @@ FEWEST_ROWS = 64
 ROWS = (64, 32, 16)  # of a block: as many as its tiles leave in the nearest cache
 TILES_BYTES = 24 << 10  # of all tiles of a block, half of the nearest cache
 IN_REGISTERS = (2, 3, 4, 8)  # elements of an unrolled row that compilers interleave in registers
+FEWEST_ROUNDED = 8  # elements: fewer are added and multiplied in order, as in NumPy and JAX, and overflow where they do
 ORDERLESS = ("sum", "prod", "max", "min", "and", "or", "xor")
 
 
@@ -47,17 +48,20 @@ def padded_rows(kernel: Kernel, loops: Loops) -> PaddedRows | None:
         return None
     along, row = loops.reduced[0], loops.parallel[-1]
     few = loops.extents[row] < FEWEST_ROWS or not 2 < loops.extents[along] <= LONGEST
-    if few or not _orderless(kernel) or not _dense(kernel, row, along) or guards(kernel):
+    if few or not _orderless(kernel, loops.extents[along]) or not _dense(kernel, row, along) or guards(kernel):
         return None
     return _in_blocks(kernel, row, along, loops.extents[along])
 
 
-def _orderless(kernel: Kernel) -> bool:
+def _orderless(kernel: Kernel, extent: int) -> bool:
     """Whether reductions take in their operands in any order, and nothing goes wrong where padding is computed with."""
     divided = any(n.op in ("div", "rem") and n.dtype.kind in "iu" for n in kernel.nodes)
     if divided or any(is_complex(n.dtype) or n.op == "scan" for n in kernel.nodes):
         return False
     specs = [reduction.attr for sweep in kernel.sweeps for reduction in sweep.reductions]
+    rounded = any(spec.reduction in ("sum", "prod") and is_inexact(spec.accumulator) for spec in specs)
+    if rounded and extent < FEWEST_ROUNDED:
+        return False
     return bool(specs) and all(spec.reduction in ORDERLESS for spec in specs)
 
 

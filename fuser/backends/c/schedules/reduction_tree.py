@@ -214,16 +214,18 @@ class ReductionTree(OuterReduction):
         recalled = [n for n in self.waiting if n in sweep.body and n not in sweep.kept]
         self.waiting |= {n: self._kept(n) for n in sweep.kept}
         body = self._without(sweep, recalled)
-        flat = self._one_loop(sweep, body, recalled)
+        flat, of_row = self._one_loop(sweep, body, recalled), dict[Scalar, Variable]()
         if flat:
             self.pragma("omp simd")
             self.flat = self.count("x", "0", self.code(f"{{width}} * {self.rows.padded}"))
         else:
             x = self.count("x", "0", self.named("width"))
             self.let("int64_t", self.axis_names[self.rows.row], "{base} + {}", x)
+            of_row = self._of_row(sweep, body, recalled)
             self.pragma("omp simd")
             self.count(self.axis_names[self.rows.along], "0", str(self.rows.padded))
         with self.scope():
+            self.env |= of_row
             for node in recalled:
                 self.env[node] = spell.taken(node.dtype, self._place(self.waiting[node]))
             for node in body:
@@ -241,15 +243,25 @@ class ReductionTree(OuterReduction):
         if not flat:
             self.close()
 
-    def _one_loop(self, sweep: Sweep, body: list[Scalar], recalled: list[Scalar]) -> bool:
-        """Whether no element needs to know its row, nor its position in it."""
+    def _outside(self, sweep: Sweep, body: list[Scalar], recalled: list[Scalar]) -> list[Scalar]:
+        """What the elements of a sweep need that changes from row to row alone."""
         inside = {*body, *recalled}
         roots = [r.args[0] for r in sweep.reductions] + [s.value for s in sweep.stores]
-        outside = [n for n in (*roots, *(a for node in body for a in node.args)) if n not in inside]
-        if any(n.op != "const" and self.follows(n, self.rows.row) for n in outside):
+        used = dict.fromkeys(n for n in (*roots, *(a for node in body for a in node.args)) if n not in inside)
+        return [n for n in used if n.op != "const" and self.follows(n, self.rows.row)]
+
+    def _of_row(self, sweep: Sweep, body: list[Scalar], recalled: list[Scalar]) -> dict[Scalar, Variable]:
+        """The row's own values, read once: gcc takes no choice by element between them and others into vectors."""
+        return {
+            node: self.let(spell.local(node.dtype), f"{self.name(node)}_of_row", self.operand(node))
+            for node in self._outside(sweep, body, recalled)
+        }
+
+    def _one_loop(self, sweep: Sweep, body: list[Scalar], recalled: list[Scalar]) -> bool:
+        """Whether no element needs to know its row, nor its position in it."""
+        if self._outside(sweep, body, recalled):
             return False
-        keys = {(n.attr.param, n.attr.offset) for n in body if n.op == "load" and self._along(n.attr.offset)}
-        keys |= {(s.param, s.offset) for s in sweep.stores}
+        keys = {*self._read(body), *((s.param, s.offset) for s in sweep.stores)}
         own = [own_axes(n) for n in body if n.op == "index" or (n.op == "load" and not self._along(n.attr.offset))]
         return all(self.blocks[key].flat for key in keys) and not any(a & {self.rows.row, self.rows.along} for a in own)
 

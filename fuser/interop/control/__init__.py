@@ -1,0 +1,1 @@
+"""Loops and branches on values, compiled whole: a function's source, rewritten so that its `while`, `for` and `if` can be staged."""

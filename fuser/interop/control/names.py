@@ -1,0 +1,71 @@
+"""Which variables statements bind and read: what a loop must carry."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def bound(nodes: Iterable[ast.AST]) -> list[str]:
+    """The variables that statements bind, in order."""
+    found: dict[str, None] = {}
+    waiting = list(reversed(list(nodes)))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found[node.id] = None
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)):
+            found[str(node.name)] = None
+        elif isinstance(node, ast.alias):
+            found[(node.asname or node.name).partition(".")[0]] = None
+        if not isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
+            waiting.extend(reversed(list(ast.iter_child_nodes(node))))
+    return list(found)
+
+
+def reads(nodes: Iterable[ast.AST]) -> Counter[str]:
+    """How often each variable is read."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        for child in ast.walk(node):
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+                found[child.id] += 1
+            elif isinstance(child, ast.AugAssign) and isinstance(child.target, ast.Name):
+                found[child.target.id] += 1
+    return found
+
+
+def exposed(nodes: Sequence[ast.AST]) -> set[str]:
+    """The variables that may be read before these statements bind them."""
+    return _exposed(nodes, set())[0]
+
+
+def _exposed(nodes: Sequence[ast.AST], killed: set[str]) -> tuple[set[str], set[str]]:
+    """What is read of values from before, and what is surely bound afterwards."""
+    found: set[str] = set()
+    killed = set(killed)
+    for node in nodes:
+        if isinstance(node, ast.If):
+            found |= set(reads([node.test])) - killed
+            parts = [_exposed(part, killed) for part in (node.body, node.orelse)]
+            found |= parts[0][0] | parts[1][0]
+            killed |= parts[0][1] & parts[1][1]
+        elif isinstance(node, (ast.While, ast.For)):
+            head = [node.test] if isinstance(node, ast.While) else [node.iter]
+            found |= set(reads(head)) - killed
+            inside = set() if isinstance(node, ast.While) else set(bound([node.target]))
+            found |= _exposed(node.body, killed | inside)[0]
+        elif isinstance(node, ast.With):
+            found |= set(reads(node.items)) - killed
+            read, after = _exposed(node.body, killed | set(bound(node.items)))
+            found, killed = found | read, after
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            found |= set(reads([node])) - killed
+            killed |= set(bound([node])) if node.value is not None else set()
+        else:
+            found |= set(reads([node])) - killed
+    return found, killed
