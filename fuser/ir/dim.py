@@ -301,6 +301,10 @@ class Dim(int):
         names = variables([self])
         return names[0] if len(names) == 1 and self == self.scope.variable(names[0]) else None
 
+    def _evaluate(self, env: Mapping[str, Any]) -> Any:
+        """The value for these sizes of the variables."""
+        return evaluated(self, env)
+
     def _eq(self, other: Any) -> bool:
         """Whether both are the same for all sizes."""
         return self == other

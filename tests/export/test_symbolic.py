@@ -125,6 +125,7 @@ def test_orders_follow_from_constraints_on_operations() -> None:
 def test_converters_read_expressions() -> None:
     a, b, c, d = symbolic_shape("a, b, c, d", constraints=("b == a", "c == a + b", "d == 5"))
     assert (a._to_var(), b._to_var(), c._to_var()) == ("a", "a", None) and d == 5
+    assert (a * b + c % 3)._evaluate({"a": 2}) == 2 * 2 + 4 % 3 and a._evaluate({"a": 5}) == 5
     assert c._to_single_term() == (0, 2, a._to_term()) and (c + a * a)._to_single_term() is None
     assert (a * c + 1)._get_vars() == {"a"} and (2 * a * a + 1)._eq(1 + a * a + a * a) and not a._eq(c)
 
