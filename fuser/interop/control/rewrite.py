@@ -12,6 +12,7 @@ import copy
 import dis
 import functools
 import inspect
+import os
 import textwrap
 import types
 from collections.abc import Sequence
@@ -59,7 +60,10 @@ def _parameters(code: types.CodeType) -> int:
 
 
 def _source(code: types.CodeType) -> ast.FunctionDef | None:
-    """The function's syntax tree, where its source still is what the code was compiled from."""
+    """The function's syntax tree, where its source still is what the code was compiled from. What is named like a device is not
+    read, which would never end."""
+    if os.path.exists(code.co_filename) and not os.path.isfile(code.co_filename):  # a notebook's cell is no file
+        return None
     try:
         lines, first = inspect.getsourcelines(code)
         parsed = ast.parse(textwrap.dedent("".join(lines)))
