@@ -62,6 +62,7 @@ TARGET = Target(
     alone=15e-6,
     tiled=0.2e-9,
     products=130e9,
+    scratch=1 << 17,
 )
 
 # The same of AMD's fourth generation of Zen: vectors pass in halves, and a line that is written whole is not read before.
