@@ -98,8 +98,9 @@ def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
     """Write `val` where the Ref holds `cmp`, as one step; what stood there before."""
     from fuser.numpy.maths import where
 
-    before = get(ref)
-    swap(ref, None, where(before == cmp, val, before))
+    ref, idx = whole_ref(ref, None)
+    before = get(ref, idx)
+    swap(ref, idx, where(before == cmp, val, before))
     return before
 
 
