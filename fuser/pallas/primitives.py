@@ -398,7 +398,7 @@ def _masked_swap_type(ref: Any, value: ArrayType, mask: ArrayType, *indices: Arr
     return indexed_type(ref.inner_aval, index, indices, masked=True)
 
 
-def _room(x: Any, index: Index) -> Any:
+def room(x: Any, index: Index) -> Any:
     """The array with room behind it for windows that begin inside and end outside."""
     parts = [p for p in index if p is not None]
     spans = [(p.size - 1) * p.stride if isinstance(p, Window) and p.start is None else 0 for p in parts]
@@ -408,12 +408,12 @@ def _room(x: Any, index: Index) -> Any:
 
 
 def _masked_load(cell: Any, mask: Any, other: Any, *indices: Any, index: Index) -> Any:
-    return where(mask, elements(_room(cell.value, index), index, indices), other)
+    return where(mask, elements(room(cell.value, index), index, indices), other)
 
 
 def _masked_swap(cell: Any, value: Any, mask: Any, *indices: Any, index: Index) -> Any:
     before = cell.value
-    roomy = _room(before, index)
+    roomy = room(before, index)
     old = elements(roomy, index, indices)
     after = replaced(roomy, where(mask, value, old), index, indices)
     cell.value = static_slice(after, [0] * before.ndim, before.shape) if roomy is not before else after
