@@ -34,7 +34,7 @@ from fuser.ops.discharge import Discharged, discharged
 from fuser.ops.movement import reshaped
 from fuser.ops.state import indexed_type
 from fuser.pallas import grid_axes, index_set_splitting, interpreter
-from fuser.pallas.specs import Extent, Kind
+from fuser.pallas.specs import Extent, Kind, launch_fits
 from fuser.ref.access import dynamic_slice, dynamic_update_slice, elements, replaced
 from fuser.trace.batch import moved, size_of
 from fuser.trace.body import reads
@@ -55,6 +55,7 @@ def _type(
     vmapped: int,
     aliases: tuple[tuple[int, int], ...],
     out_avals: tuple[ArrayType, ...],
+    asked: tuple[tuple[str, int], ...] = (),
     **params: Any,
 ) -> tuple[ArrayType, ...]:
     arrays, ids = (*avals, *out_avals), len(grid) - vmapped
@@ -68,7 +69,7 @@ def _type(
     for i, o in aliases if fits else ():
         fits = fits and 0 <= i < len(avals) and 0 <= o < len(out_avals)
         fits = fits and (avals[i].shape, avals[i].dtype) == (out_avals[o].shape, out_avals[o].dtype)
-    if not fits:
+    if not (fits and launch_fits(asked)):
         raise TypeRuleError(
             f"pallas_call of {', '.join(map(str, avals))} has blocks, index maps or Refs of other arrays"
         )
@@ -279,6 +280,7 @@ def _as_one_kernel(
             interpreter.interpreted, jaxpr=jaxpr, index_maps=index_maps, blocks=blocks, grid=grid, vmapped=vmapped,
             aliases=aliases, out_avals=out_avals, parallel=parallel, **params,
         ),
+        params.get("asked", ()),
     )  # fmt: skip
     own = {"kernel": kernel, "out_avals": out_avals}
     eqn = Eqn(
