@@ -15,7 +15,7 @@ from fuser.numpy.creation import zeros
 from fuser.numpy.movement import broadcast_to
 from fuser.ops.state import indexed_type
 from fuser.pallas.primitives import masked_load_p, masked_swap_p
-from fuser.ref import _fitting, get, new_ref, swap
+from fuser.ref import _fitting, freeze, get, new_ref, swap
 from fuser.ref.indices import parsed
 from fuser.ref.views import whole_ref
 from fuser.trace import tree
@@ -105,6 +105,17 @@ def with_scoped(
     return lambda f: (
         lambda *args: run_scoped(functools.partial(f, *args), *types, collective_axes=collective_axes, **named)
     )
+
+
+def run_state(f: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of arrays: `f` of Refs that begin as they are; what the Refs hold at last."""
+
+    def run(init: Any) -> Any:
+        refs = tree.map(new_ref, init)
+        f(refs)
+        return tree.map(freeze, refs)
+
+    return run
 
 
 def dot(

@@ -1,5 +1,6 @@
 """jax.experimental.pallas.triton's names: masked reads and writes, atomics, hints; see fuser.pallas.language and fuser.pallas.atomics."""
 
+from fuser.gaps import absent
 from fuser.pallas.atomics import (
     atomic_add,
     atomic_and,
@@ -37,3 +38,5 @@ __all__ = [
     "max_contiguous",
     "store",
 ]
+
+__getattr__ = absent(__name__)
