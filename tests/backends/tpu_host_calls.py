@@ -91,6 +91,10 @@ def failing(x: Any) -> Any:
     return fuser.pure_callback(fail, ShapeDtypeStruct(x.shape, F32), x) + 1
 
 
+def checked(x: Any) -> Any:
+    return fnp.sqrt(fuser.error_if(x, x > 2, "too large"))
+
+
 def in_kernel(x: Any) -> Any:
     """A kernel by hand that prints."""
 
@@ -103,7 +107,7 @@ def in_kernel(x: Any) -> Any:
 
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (printing, pure, in_loop, in_test, in_scan, batched, of_keys, failing, in_kernel)
+    f.__name__: f for f in (printing, pure, in_loop, in_test, in_scan, batched, of_keys, failing, checked, in_kernel)
 }
 
 

@@ -1,4 +1,4 @@
-"""Calls of the host out of a TPU's program: Python functions (callbacks) and foreign functions of C.
+"""Calls of the host out of a TPU's program: Python functions (callbacks), foreign functions of C, checks that raise errors.
 
 A file's text names each of them; `functions` gives what the names stand for. Those with an effect take and give a token
 (`passes/tokens.py`), so that they happen once and in the order of the program.
@@ -13,12 +13,13 @@ import numpy as np
 
 from fuser.backends.tpu import spell
 from fuser.ir.graph import Eqn
+from fuser.ir.primitive import Fusion
 from fuser.ir.types import KEY, ArrayType
-from fuser.ops.callback import debug_callback_p, io_callback_p, pure_callback_p
-from fuser.ops.ffi import ffi_call_p, ffi_effect_p
+from fuser.ops.callback import pure_callback_p
+from fuser.ops.ffi import ffi_call_p
 from fuser.runtime.array import to_numpy
 
-PURE, EFFECTS = (pure_callback_p, ffi_call_p), (io_callback_p, debug_callback_p, ffi_effect_p)
+PURE = (pure_callback_p, ffi_call_p)
 
 
 class HostCall(NamedTuple):
@@ -30,7 +31,7 @@ class HostCall(NamedTuple):
 
 def is_host_call(eqn: Eqn) -> bool:
     """Whether the equation is computed on the host, whatever the target."""
-    return eqn.primitive in PURE or eqn.primitive in EFFECTS
+    return eqn.primitive in PURE or (eqn.primitive.effect and eqn.primitive.fusion is Fusion.LIBRARY)
 
 
 def written(call: HostCall, operands: Sequence[str]) -> str:
