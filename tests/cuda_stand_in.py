@@ -32,12 +32,13 @@ from fuser.runtime import toolchain
 from fuser.runtime.core import native
 from fuser.trace.core import EVALUATION
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests" / "cuda_stand_in.c"
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests"
+SOURCES = FOLDER / "cuda_stand_in.c", FOLDER / "nccl_stand_in.c"  # one text: the second knows the first's devices
 COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
     *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs"),
 )
-SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version")
+SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version", "devices")
 _numbers = itertools.count(1)  # of modules, which the stand-in keeps from one opening to the next
 MAPPED = -3  # what stands for a tensor map in an image
 _MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CUtensorMapDataType of elements of so many bytes
@@ -168,7 +169,7 @@ def _written(group: FusionGroup) -> list[Any]:
 @contextlib.contextmanager
 def opened() -> Iterator[Device]:
     """The stand-in as the device of the Triton backend."""
-    found = Device(str(toolchain.compile_shared(SOURCE.read_text()).path))
+    found = Device(str(toolchain.compile_shared("".join(path.read_text() for path in SOURCES)).path))
     twins, backend = Twins(), triton_backend.Triton
     plain = backend.emit, code.images, memory.driver_opened, interpreter.active
     on_gpu, EVALUATION.on_gpu = EVALUATION.on_gpu, open_gpu
