@@ -28,7 +28,8 @@ from fuser.backends.triton.emitter import Launch
 from fuser.ir.evaluate import evaluate
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup, Kind, Refusal
-from fuser.runtime import toolchain
+from fuser.parallel import gpus
+from fuser.runtime import device, toolchain
 from fuser.runtime.core import native
 from fuser.trace.core import EVALUATION
 
@@ -167,8 +168,8 @@ def _written(group: FusionGroup) -> list[Any]:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Device]:
-    """The stand-in as the device of the Triton backend."""
+def opened(devices: int = 1) -> Iterator[Device]:
+    """The stand-in as the device of the Triton backend, or as several, with NCCL between them."""
     found = Device(str(toolchain.compile_shared("".join(path.read_text() for path in SOURCES)).path))
     twins, backend = Twins(), triton_backend.Triton
     plain = backend.emit, code.images, memory.driver_opened, interpreter.active
@@ -180,11 +181,16 @@ def opened() -> Iterator[Device]:
         twins.kept.append(source)
         return source
 
+    found.switch.devices.value = devices
     native.cuda_open(found.path, 0, None)
     native.device_refusal(memory.refused)
     native.blas_open(found.path)
     products.opened.cache_clear()
     libraries, products.LIBRARIES = products.LIBRARIES, (found.path,)
+    libraries_of_nccl, gpus.LIBRARIES = gpus.LIBRARIES, (found.path,)
+    numbers, device.local_gpus = device.local_gpus, lambda: list(range(devices))
+    for cache in (device.cuda, gpus.open_nccl, gpus.gpus_of, gpus.backend_of_gpus):
+        cache.cache_clear()
     backend.emit, code.images, memory.driver_opened = emit, twins, lambda: True  # type: ignore[assignment,method-assign]
     interpreter.active = lambda: False
     code.forget()
@@ -195,5 +201,8 @@ def opened() -> Iterator[Device]:
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
         EVALUATION.on_gpu = on_gpu
         products.LIBRARIES = libraries
+        gpus.LIBRARIES, device.local_gpus = libraries_of_nccl, numbers
+        for cache in (device.cuda, gpus.open_nccl, gpus.gpus_of, gpus.backend_of_gpus):
+            cache.cache_clear()
         products.opened.cache_clear()
         code.forget()
