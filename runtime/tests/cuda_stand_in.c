@@ -57,7 +57,7 @@ typedef struct { int type; uint64_t rows, columns; int64_t leading; int batch; i
 typedef struct { struct Comm *comm; int count; struct Transfer *transfers; } Exchange;
 typedef struct Task {
     enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, EXCHANGE } kind;
-    int next; /* of a graph's nodes, or of an exchange's parts */
+    int next, part; /* of a graph's nodes, or of an exchange's parts; of the node's parts */
     union {
         Exchange exchange;
         struct { Function *function; uint64_t *values; } kernel;
@@ -233,7 +233,9 @@ static int run_task(int stream, Task *task) {
     case GRAPH:
         for (; task->next < task->graph.graph->nodes.count; task->next++) {
             Task node = task->graph.graph->nodes.tasks[task->next];
-            if (!run_task(stream, &node)) return 0;
+            node.next = task->part;
+            if (!run_task(stream, &node)) return task->part = node.next, 0;
+            task->part = 0;
         }
         break;
     case PRODUCT: run_product(task); break;
@@ -262,7 +264,7 @@ static int drain(int number, uint64_t position) {
         if (!more) break;
         done = run_task(number, &task);
         HOLD(changing);
-        if (!done) stream->queue.tasks[stream->done].next = task.next;
+        if (!done) stream->queue.tasks[stream->done].next = task.next, stream->queue.tasks[stream->done].part = task.part;
         else if (task.kind == KERNEL) free(task.kernel.values);
         stream->done += done;
     }

@@ -15,7 +15,7 @@ long exchanges, messages, message_bytes; /* that have run, and what was sent to 
 typedef struct { char bytes[UNIQUE_BYTES]; } UniqueId;
 typedef struct Message { struct Message *next; int source, target; uint64_t number, bytes; char what[16]; char *data; } Message;
 typedef struct Clique { struct Clique *next; char folder[UNIQUE_BYTES]; struct Comm *local[RANKS]; Message *messages; int count; } Clique;
-typedef struct Comm { Clique *clique; int rank, device, dead, stream, connected[RANKS]; uint64_t sent[RANKS], received[RANKS]; } Comm;
+typedef struct Comm { Clique *clique; int rank, device, dead, connected[RANKS]; uint64_t sent[RANKS], received[RANKS]; } Comm;
 typedef struct Transfer { int sends, peer; uint64_t at, bytes; char what[16]; } Transfer;
 static Clique *cliques;
 
@@ -81,8 +81,9 @@ static Message *arrived(Comm *own, const Transfer *transfer) {
 static int receive(Comm *own, const Transfer *transfer) {
     Message *message = arrived(own, transfer);
     Comm *peer = own->clique->local[transfer->peer];
-    if (!message && peer && peer != own) { /* let it come so far */
-        drain(peer->stream, UINT64_MAX);
+    for (int k = 0; !message && peer && peer != own && k < stream_count; k++) { /* let it come so far */
+        if (streams[k].device != peer->device || !streams[k].queue.count) continue;
+        drain(k, UINT64_MAX);
         message = arrived(own, transfer);
     }
     if (!message) return 0;
@@ -97,7 +98,6 @@ static int receive(Comm *own, const Transfer *transfer) {
 /* Sends come first in the order of an exchange; `next` counts what is done. */
 static int run_exchange(int stream, Task *task) {
     Exchange *exchange = &task->exchange;
-    exchange->comm->stream = stream;
     if (exchange->comm->dead) return 1;
     for (; task->next < exchange->count; task->next++) {
         const Transfer *transfer = &exchange->transfers[task->next];
@@ -132,7 +132,6 @@ static int flush(void) {
         void *before = current_context;
         current_context = &contexts[comm->device];
         Task task = {.kind = EXCHANGE, .exchange = exchange};
-        comm->stream = of(stream);
         result = result ? 1 : enqueue(stream, &task) ? 1 : 0;
         current_context = before;
     }
