@@ -8,11 +8,15 @@ get is part of their programs, in a fixed order.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import importlib.util
 import pathlib
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from fuser.backends.triton.backend import Triton
 from fuser.backends.triton.memory import on_device
@@ -20,7 +24,7 @@ from fuser.config import config
 from fuser.errors import DeviceError, UnsupportedError
 from fuser.parallel.mesh import Mesh
 from fuser.parallel.transport import connections
-from fuser.parallel.watch import watch
+from fuser.parallel.watch import started, watch
 from fuser.runtime import rendezvous
 from fuser.runtime.core import native
 from fuser.runtime.executable import Executable
@@ -29,16 +33,22 @@ from fuser.runtime.processes import processes
 LIBRARIES = ("libnccl.so.2",)
 
 
+Programs = Mapping[int, Executable]  # by device
+
+
 class Member:
     """One GPU of a mesh, as its program is linked for it."""
 
     def __init__(self, gpus: Gpus, rank: int) -> None:
         self.gpus, self.rank = gpus, rank
 
-    def communicator(self, names: tuple[Any, ...], groups: Any) -> tuple[Any, int]:
-        """How it reaches the devices that differ from it along these axes, and which of them it is."""
-        members = self.gpus.grid.group(self.rank, names, groups)
-        return self.gpus.communicators(names, groups)[members][self.rank], members.index(self.rank)
+    def communicator(self, names: tuple[Any, ...], groups: Any) -> Any:
+        """How it reaches the devices that differ from it along these axes; it waits for them."""
+        return self.gpus.communicators(names, groups)[self.gpus.grid.group(self.rank, names, groups)][self.rank]
+
+    def place(self, names: tuple[Any, ...], groups: Any) -> int:
+        """Which of them it is."""
+        return self.gpus.grid.group(self.rank, names, groups).index(self.rank)
 
     def index(self, names: tuple[Any, ...]) -> int:
         """Where it stands along these axes."""
@@ -55,16 +65,19 @@ class Gpus:
         self.ordinals = {rank: mesh.flat[rank].local_hardware_id for rank in self.local}
         self._made: dict[tuple[int, ...], dict[int, Any]] = {}
         self._times = 0  # that all communicators were given up
+        self._agreed: set[int] = set()
+        self._lock = threading.Lock()
 
     def communicators(self, names: tuple[Any, ...], groups: Any) -> dict[tuple[int, ...], dict[int, Any]]:
         """By group of devices, of each of its members here the communicator.
 
         Those of all groups are made at once, in an order that all processes have, so that none waits for one that waits for it.
         """
-        for members in sorted({self.grid.group(rank, names, groups) for rank in range(self.grid.count)}):
-            if members not in self._made and set(members) & set(self.local):
-                self._made[members] = self._communicator(members)
-        return self._made
+        with self._lock:
+            for members in sorted({self.grid.group(rank, names, groups) for rank in range(self.grid.count)}):
+                if members not in self._made and set(members) & set(self.local):
+                    self._made[members] = self._communicator(members)
+            return self._made
 
     def _communicator(self, members: tuple[int, ...]) -> dict[int, Any]:
         own = [rank for rank in members if rank in self.ordinals]
@@ -77,7 +90,9 @@ class Gpus:
         except RuntimeError as error:
             others = sorted({self.mesh.owners[m] for m in members} - {processes().index})
             whom = f"processes {', '.join(map(str, others))}" if others else "GPUs of this process"
-            raise DeviceError(f"no connection to {whom}: {error}; FUSER_COLLECTIVE_TIMEOUT sets how long to wait") from None
+            text = f"no connection to {whom}: {str(error).splitlines()[0]}; FUSER_COLLECTIVE_TIMEOUT sets how long to wait"
+            found = connections()
+            raise (found.fail(text) if found is not None else DeviceError(text)) from None
         return dict(zip(own, made))
 
     def _identity(self, members: tuple[int, ...]) -> bytes:
@@ -88,7 +103,15 @@ class Gpus:
         key = f"fuser/nccl/{self._times}/{'-'.join(str(self.mesh.flat[m].id) for m in members)}/{'-'.join(map(str, members))}"
         if members[0] in self.ordinals:
             found.store.set(key, native.nccl_unique_id())
+        found.store.wait([key], datetime.timedelta(seconds=float(config.collective_timeout)))
         return bytes(found.store.get(key))
+
+    def agree(self, peers: Any, what: str) -> None:
+        """Meet the other processes before a program's first run: they run the same one. Later runs wait for nobody."""
+        if peers.program not in self._agreed:
+            everyone, brought = tuple(range(self.mesh.size)), {rank: [np.zeros(1, np.uint8)] for rank in self.local}
+            peers.meeting(everyone, what, (("psum", ()),), brought)()
+            self._agreed.add(peers.program)
 
     def give_up(self) -> None:
         """End what is under way between the devices: a device has failed, and others would wait for it."""
@@ -165,22 +188,26 @@ def backend_of_gpus(mesh: Mesh) -> OnGpus:
 
 
 @functools.lru_cache(maxsize=1024)
-def executables(own: Any, mesh: Mesh) -> dict[int, Executable]:
+def executables(own: Any, mesh: Mesh) -> Programs:
     """One device's program as linked for each device of this process."""
     program, gpus = own.program, gpus_of(mesh)
     backend = own.traced._backend
-    rest = {r: linked(backend, r, program.lowering.plan, program.lowering.sources, program.loaded) for r in gpus.local[1:]}
-    return {gpus.local[0]: own.executable, **rest}
+    first, *others = gpus.local
+    lowering = program.lowering
+    return {first: own.executable} | {r: linked(backend, r, lowering.plan, lowering.sources, program.loaded) for r in others}
 
 
 def run(
-    mesh: Mesh, programs: dict[int, Executable], operands: Sequence[Sequence[Any]], meets: bool, remote: Any
+    mesh: Mesh, programs: Programs, operands: Sequence[Sequence[Any]], meets: str, remote: Any
 ) -> list[Any]:
     """For each device the list of its results, None for those of other processes; `operands` are lists of parts.
 
-    Nothing waits for the devices. `meets` says whether they wait for one another.
+    Nothing waits for the devices. `meets` says where they wait for one another, nothing where they do not.
     """
     gpus = gpus_of(mesh)
+    if remote is not None and meets:
+        gpus.agree(remote, meets)
+        started(meets)
 
     def whole(rank: int) -> list[Any]:
         with gpus.using(rank):
@@ -208,7 +235,7 @@ def open_nccl() -> None:
         except OSError as error:
             reasons.append(str(error))
             continue
-        native.nccl_waiting(functools.partial(watch, _living))
+        native.nccl_waiting(functools.partial(watch, _living, _give_up))
         return
     raise UnsupportedError(
         f"a mesh of several GPUs needs NCCL 2.18 or later: {'; '.join(reasons)}; install nvidia-nccl-cu12, or a torch with CUDA"
@@ -229,6 +256,11 @@ def _living() -> Iterator[Any]:
     """All communicators of this process."""
     for gpus in _known:
         yield from gpus.living()
+
+
+def _give_up() -> None:
+    for gpus in _known:
+        gpus.give_up()
 
 
 _known: list[Gpus] = []

@@ -52,6 +52,7 @@ from fuser.runtime.toolchain import thread_count
 from fuser.trace import tree
 from fuser.trace.tangent import as_array
 
+MOST_NAMED = 3  # collectives of a program, in an error
 SEQUENTIAL_FLOPS, SEQUENTIAL_BYTES = 1 << 16, 1 << 17  # about ten microseconds
 
 
@@ -272,13 +273,15 @@ def _on_gpus(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence[An
     from fuser.parallel import gpus
 
     peers = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
-    return gpus.run(mesh, gpus.executables(own, mesh), operands, _meets(own), peers)
+    return gpus.run(mesh, gpus.executables(own, mesh), operands, _meeting_places(graph), peers)
 
 
 @functools.lru_cache(maxsize=1024)
-def _meets(own: Compiled) -> bool:
-    """Whether devices wait for one another in the program."""
-    return any(map(is_meeting, _every_eqn(own.plan.graph)))
+def _meeting_places(graph: Graph) -> str:
+    """The program and the first of its collectives, with the user's lines; nothing where devices do not wait for one another."""
+    found = [f"{asked(e)[2]} at {e.source}" for e in _every_eqn(graph) if is_meeting(e)]
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{graph.name}, with {', '.join(found[:MOST_NAMED])}{more}" if found else ""
 
 
 def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Specs, **params: Any) -> list[Array]:

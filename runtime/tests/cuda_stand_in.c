@@ -278,9 +278,16 @@ static void later(uint64_t *clock, const uint64_t *other) {
 }
 
 int pause_briefly(void);
+static int comms; /* of NCCL's: with some, asking makes the devices go on */
+
+/* All devices run what they can. */
+static void go_on(void) {
+    for (int k = 0; k < stream_count; k++)
+        if (streams[k].queue.count) drain(k, UINT64_MAX);
+}
 
 static void host_waits(int stream) {
-    while (!drain(stream, UINT64_MAX)) pause_briefly();
+    while (!drain(stream, UINT64_MAX)) go_on(), pause_briefly();
     HOLD(changing);
     later(host_clock, streams[stream].clock);
     counts.host_waits++;
@@ -378,11 +385,10 @@ int cuStreamCreate(void **stream, unsigned flags) {
     return 0;
 }
 int cuStreamSynchronize(void *stream) { counts.calls++; if (elsewhere()) return FOREIGN; host_waits(of(stream)); return 0; }
-static int comms; /* of NCCL's: with some, asking makes the device go on */
 int cuStreamQuery(void *stream) {
     counts.calls++;
     if (comms && !pthread_mutex_trylock(&running)) {
-        drain(of(stream), UINT64_MAX);
+        go_on();
         pthread_mutex_unlock(&running);
     }
     HOLD(changing);

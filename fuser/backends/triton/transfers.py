@@ -22,8 +22,11 @@ LANGUAGE = "transfers"
 class Member(Protocol):
     """One GPU of a mesh."""
 
-    def communicator(self, names: tuple[Any, ...], groups: Any) -> tuple[Any, int]:
-        """How it reaches the devices that differ from it along these axes, and which of them it is."""
+    def communicator(self, names: tuple[Any, ...], groups: Any) -> Any:
+        """How it reaches the devices that differ from it along these axes; it waits for them."""
+
+    def place(self, names: tuple[Any, ...], groups: Any) -> int:
+        """Which of them it is."""
 
     def index(self, names: tuple[Any, ...]) -> int:
         """Where it stands along these axes."""

@@ -7,6 +7,7 @@ what an iteration computed there at its end, because nobody knows in which of tw
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -157,7 +158,8 @@ class Assembler:
         if asked["index"]:
             own = self.member.index(asked["names"])
             return Copy(places[asked["results"][0]], self.constant(np.asarray(own, np.int32)), 4)
-        communicator, own = self.member.communicator(asked["names"], asked["groups"])
+        own = self.member.place(asked["names"], asked["groups"])
+        communicator = functools.partial(self.member.communicator, asked["names"], asked["groups"])
         each = zip(asked["transfers"], asked["operands"], asked["results"])
         return Exchange(communicator, tuple(Sent.of(t, places[a], places[b], own) for t, a, b in each))
 

@@ -15,7 +15,7 @@ import numpy as np
 from fuser.backends.base import KernelSource, Memory
 from fuser.backends.link import Library, Parts, driven, lines
 from fuser.backends.triton.device.assembler import Assembler, Scope, blocker
-from fuser.backends.triton.device.operations import by_value, compile_kernels, tuples
+from fuser.backends.triton.device.operations import by_value, compile_kernels, load_kernels, tuples
 from fuser.backends.triton.device.places import Entry, Place, Scratch, numbered
 from fuser.backends.triton.transfers import Member
 from fuser.ir.graph import Var
@@ -96,6 +96,8 @@ class Linker:
             len(arguments), len(kept), entries, scratch, prepared.by_value, prepared, GRAPH_FROM, GRAPH_TO
         )
         prepared.program = program
+        if self.member is not None:  # or others would wait for this device's compiler
+            load_kernels(scope.operations, ())
         return KernelStep(" + ".join(g.name for g in groups), program, tuple(arguments), tuple(allocations))
 
     def _library(self, plan: Plan, group: FusionGroup, sources: dict[FusionGroup, KernelSource]) -> LibraryStep:

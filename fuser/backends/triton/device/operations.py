@@ -5,7 +5,7 @@ Kernels are compiled when the tuples are made, for which arguments are then know
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,15 +99,16 @@ class Sent:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Transfers between GPUs, by NCCL as one group of its own."""
+    """Transfers between GPUs, by NCCL as one group of its own; `communicator()` connects them, when the program first runs."""
 
-    communicator: Any
+    communicator: Callable[[], Any]
     sent: tuple[Sent, ...]
 
     def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
-        keep.append(self.communicator)
+        found = self.communicator()
+        keep.append(found)
         each = ((s.kind, s.source_place.settled(), s.to.settled(), s.nbytes, s.source, s.peer) for s in self.sent)
-        return [("exchange", self.communicator, tuple(each))]
+        return [("exchange", found, tuple(each))]
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,14 @@ def compile_kernels(operations: Any, numbers: Collection[Entry]) -> None:
     """Compile the kernels of operations, by several processes where there are some to compile."""
     kernels = [operation for operation in walk(operations) if isinstance(operation, Kernel)]
     compile_together(job for kernel in kernels for job in code.jobs(kernel.source, kernel.passing(numbers)))
+
+
+def load_kernels(operations: Any, numbers: Collection[Entry]) -> None:
+    """Compile and load the kernels of operations, which are then there when the operations first run."""
+    compile_kernels(operations, numbers)
+    for operation in walk(operations):
+        if isinstance(operation, Kernel):
+            code.compiled(operation.source, operation.passing(numbers))
 
 
 def tuples(operations: Any, numbers: Collection[Entry], keep: list[Any]) -> Tuple:
