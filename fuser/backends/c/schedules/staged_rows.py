@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Element, Variable, code
 from fuser.backends.c.schedules.outer_reduction import OuterReduction, X
-from fuser.backends.c.schedules.tiling import TRANSPOSED, move_rows
+from fuser.backends.c.schedules.tiling import move_rows
+from fuser.backends.c.schedules.transposes import TRANSPOSED
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
@@ -89,19 +90,22 @@ class StagedRows(OuterReduction):
         return 0
 
     def begin(self) -> None:
+        extent = self.loops.extents[self.rows.along]
         for load in self.rows.loads:
             key = load.attr.param, load.attr.offset
             if key not in self.tile_of:
                 tile = self.tile_of[key] = self._tile(key[0])
-                move_rows(self, "rows_in", key[0], self._first(*key), self._stride(key[0]), tile, str(ROWS))
+                move_rows(self, "in", key[0], extent, self._first(*key), self._stride(key[0]), tile, str(ROWS))
         for store in self.rows.stores:
             if (store.param, store.offset) not in self.tile_of:
                 self.tile_of[store.param, store.offset] = self._tile(store.param)
 
     def end(self) -> None:
+        extent = self.loops.extents[self.rows.along]
         for store in self.rows.stores:
             key = store.param, store.offset
-            move_rows(self, "rows_out", key[0], self.tile_of[key], str(ROWS), self._first(*key), self._stride(key[0]))
+            first, step = self._first(*key), self._stride(key[0])
+            move_rows(self, "out", key[0], extent, self.tile_of[key], str(ROWS), first, step)
 
     def _first(self, param: int, offset: Affine) -> Code:
         """Where the block's first row begins."""
