@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Element, Variable, code
 from fuser.backends.c.schedules.outer_reduction import OuterReduction, X
 from fuser.backends.c.schedules.tiling import move_rows
@@ -21,7 +20,7 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
-SHORTEST, LONGEST = 16, 63  # elements of a row: shorter ones are unrolled, longer ones are vectors enough
+SHORTEST, LONGEST = 8, 63  # elements of a row: shorter ones are unrolled, longer ones are vectors enough
 ROWS = 64  # of a block
 MOST_TILES = 3  # that the core's own cache holds
 
@@ -130,9 +129,5 @@ class StagedRows(OuterReduction):
             return self.element_at(node, element)
         return super().expression(node)
 
-    def store(self, store: Store) -> None:
-        if store in self.rows.stores:
-            value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-            self.set(self._in_tile(store.param, store.offset), value)
-        else:
-            super().store(store)
+    def target(self, store: Store) -> Element:
+        return self._in_tile(store.param, store.offset) if store in self.rows.stores else super().target(store)
