@@ -66,6 +66,12 @@ _WIDE = """
   const int64_t first = (int64_t)((double)a * inverse), left = a - first * by;
   const int64_t second = (int64_t)((double)left * inverse), rest = left - second * by, along = (rest ^ sign) - sign;
   const int64_t below = along < 0, beyond = !below & ((uint64_t)along >= (uint64_t)size), step = (beyond - below) * ((sign ^ up) | 1);"""
+# Of numbers without a sign both quotients are made a little too small, by more than all that is rounded, so that nothing is below 0.
+_WIDE_UNSIGNED = """
+  const uint64_t by = b + (b == 0), none = -(uint64_t)(b == 0);
+  const double inverse = 1.0 / (double)by * (1 - 0x1p-50);
+  const uint64_t first = (uint64_t)((double)a * inverse), left = a - first * by;
+  const uint64_t second = (uint64_t)((double)left * inverse), rest = left - second * by, step = rest >= by;"""
 
 
 def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
@@ -83,10 +89,10 @@ def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
             f"({t})(({float_})a - ({float_})b * __builtin_trunc{w}({ratio}))",
         ]
         bodies = [f"if (__builtin_constant_p(b)) {{ {body} }} return {value};" for body, value in zip(bodies, found)]
-    elif signed and not alone:
+    elif not alone:
         found = ["(first + second + step) | none", "(rest - step * by) | (a & none)"]
         bodies = [
-            f"\n#ifdef __AVX512DQ__{_WIDE}\n  return {value};\n#else\n  {body}\n#endif\n"
+            f"\n#ifdef __AVX512DQ__{_WIDE if signed else _WIDE_UNSIGNED}\n  return {value};\n#else\n  {body}\n#endif\n"
             for body, value in zip(bodies, found)
         ]
     return [
