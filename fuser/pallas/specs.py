@@ -238,4 +238,5 @@ def launch_asked(params: Any) -> tuple[tuple[str, int], ...]:
 def launch_fits(asked: Any) -> bool:
     """Whether these are options that a launch can have."""
     allowed = {"num_warps": (1, 2, 4, 8, 16, 32), "num_stages": range(1, 9)}
-    return all(type(value) is int and value in allowed.get(name, ()) for name, value in asked)
+    pairs = type(asked) is tuple and all(type(pair) is tuple and len(pair) == 2 for pair in asked)
+    return pairs and all(name in allowed and type(value) is int and value in allowed[name] for name, value in asked)
