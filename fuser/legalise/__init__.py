@@ -11,6 +11,7 @@ from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
 from fuser.legalise.attention import with_attention
+from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
@@ -31,6 +32,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     loops = LoopForms(backend) if loops is None else loops
     graph = expanded(graph, limits.natives)
     graph = with_tables(graph, limits.target)
+    graph = with_elementwise_neighbours(graph, backend.supports)
     if limits.dots:
         graph = with_real_dots(graph, backend.supports)
     if limits.attention:
