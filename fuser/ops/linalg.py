@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.source import current_source
@@ -56,6 +57,11 @@ def factorisation(
             found = _or_nan(eval, type, a, params)
         return found if several else np.tril(found[0])  # a factor that there is none of has zeros above too, as in JAX
 
+    def derivative(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        # The rules mix real factors with complex ones, and a stack with one matrix: what the user forbids is for his own lines.
+        with config.using(numpy_dtype_promotion="standard", numpy_rank_promotion="allow"):
+            return jvp(primals, tangents, **params)
+
     several = name != "cholesky"
     primitive = Primitive(
         name,
@@ -63,7 +69,7 @@ def factorisation(
         multiple_results=several,
         type=type,
         eval=evaluate,
-        jvp=jvp,
+        jvp=derivative,
         batch=batch,
         expand=expand,
         samples=samples,
@@ -74,11 +80,17 @@ def factorisation(
 def each(
     a: np.ndarray, types: Sequence[ArrayType], one: Callable[[np.ndarray], Sequence[np.ndarray]]
 ) -> tuple[np.ndarray, ...]:
-    """`one` on each matrix of a stack; the results are of `types`."""
-    found = [one(matrix) for matrix in a.reshape(-1, *a.shape[-2:])] if a.size else []
-    if not found:
-        return tuple(np.zeros(t.shape, t.dtype) for t in types)
+    """`one` on each matrix of a stack; the results are of `types`. Factors of matrices without elements are identities."""
+    if not a.size:
+        return tuple(_identity(t.shape, t.dtype) for t in types)
+    found = [one(matrix) for matrix in a.reshape(-1, *a.shape[-2:])]
     return tuple(np.stack(part).reshape(t.shape).astype(t.dtype) for part, t in zip(zip(*found), types))
+
+
+def _identity(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The permutation (of integers), or the matrices, that leave all as it is."""
+    one = np.arange(shape[-1]) if dtype.kind == "i" else np.eye(*shape[-2:]) if len(shape) > 1 else np.zeros(shape)
+    return np.broadcast_to(one, shape).astype(dtype)
 
 
 def _or_nan(eval: Callable[..., Any], type: Callable[..., Any], a: np.ndarray, params: dict[str, Any]) -> Any:
