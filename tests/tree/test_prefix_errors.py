@@ -33,22 +33,10 @@ def test_the_places_are_those_that_jax_finds(prefix: Any, full: Any) -> None:
     ours, wanted = ([str(make("in_axes")) for make in errors(prefix, full)] for errors in (prefix_errors, theirs.prefix_errors))  # fmt: skip
     assert len(ours) == len(wanted)
     for one, other in zip(ours, wanted):
-        place = re.search(r"key path\s+(in_axes\S*)", other)
-        if place is not None:  # the root has none
-            assert one.startswith(f"{place[1]} is no prefix")
+        place, expected = (re.search(r"key path\s+(in_axes\S*)", text) for text in (one, other))
+        assert expected is None or (place is not None and place[1] == expected[1])  # JAX names no path at the root
 
 
 def test_what_is_taken_as_a_leaf() -> None:
     is_leaf = lambda node: isinstance(node, tuple)
     assert not prefix_errors([(1, 2)], [{"a": 1}], is_leaf) and len(prefix_errors([(1, 2)], [{"a": 1}])) == 1
-
-
-def test_the_error() -> None:
-    (make,) = prefix_errors({"a": (1, 2)}, {"a": [1, 2]})
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            "axes['a'] is no prefix of the tree that it goes with: it is a tuple, and the full tree has a list there"
-        ),
-    ):
-        raise make("axes")
