@@ -6,10 +6,11 @@ other holds `Shards`, one part a device.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,27 @@ def _on_device(part: Any, device: Device) -> Any:
     gpus.require_driver()
     with gpus.on_gpu(device.local_hardware_id):
         return native.device_upload(np.asarray(on_host(part), order="C"))
+
+
+def only_part(x: Array) -> Any:
+    """The memory of an array on one device: where it lies on a GPU, else an ndarray."""
+    data = x._present()
+    part = data.arrays[0] if isinstance(data, Shards) else data
+    return part if on_gpu(part) else to_numpy(x)
+
+
+@contextlib.contextmanager
+def working_on(place: Sharding) -> Iterator[None]:
+    """The thread works on the one device of `place` meanwhile, where that is a GPU."""
+    [device] = place.devices
+    if device.platform != "cuda":
+        yield
+        return
+    from fuser.parallel import gpus
+
+    gpus.require_driver()
+    with gpus.on_gpu(device.local_hardware_id):
+        yield
 
 
 def _by_default(x: Array) -> Array:
@@ -452,7 +474,7 @@ def make_array_from_single_device_arrays(
             raise ValueError(
                 f"Input buffers to `Array` must have matching dtypes. Got {array.dtype}, expected {wanted} for the part on {array.device}"
             )
-    parts = [to_numpy(held[d]) if d in held else None for d in target.devices]
+    parts = [only_part(held[d]) if d in held else None for d in target.devices]
     return from_parts(shape, wanted, target, parts)
 
 
