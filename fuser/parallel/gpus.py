@@ -64,7 +64,7 @@ class Gpus:
         self.local = [rank for rank, device in enumerate(mesh.flat) if device.process_index == here]
         self.ordinals = {rank: mesh.flat[rank].local_hardware_id for rank in self.local}
         self._made: dict[tuple[int, ...], dict[int, Any]] = {}
-        self._times = 0  # that all communicators were given up
+        self.times = 0  # that all communicators were given up
         self._agreed: set[int] = set()
         self._lock = threading.Lock()
 
@@ -100,7 +100,7 @@ class Gpus:
         found = connections()
         if all(rank in self.ordinals for rank in members) or found is None:
             return native.nccl_unique_id()  # type: ignore[no-any-return]
-        key = f"fuser/nccl/{self._times}/{'-'.join(str(self.mesh.flat[m].id) for m in members)}/{'-'.join(map(str, members))}"
+        key = f"fuser/nccl/{self.times}/{'-'.join(str(self.mesh.flat[m].id) for m in members)}/{'-'.join(map(str, members))}"
         if members[0] in self.ordinals:
             found.store.set(key, native.nccl_unique_id())
         found.store.wait([key], datetime.timedelta(seconds=float(config.collective_timeout)))
@@ -119,7 +119,7 @@ class Gpus:
             for communicator in made.values():
                 native.nccl_abort(communicator)
         self._made.clear()
-        self._times += 1
+        self.times += 1
 
     def living(self) -> Iterator[Any]:
         """The communicators of this process."""
@@ -187,14 +187,18 @@ def backend_of_gpus(mesh: Mesh) -> OnGpus:
     return OnGpus(mesh)
 
 
-@functools.lru_cache(maxsize=1024)
 def executables(own: Any, mesh: Mesh) -> Programs:
     """One device's program as linked for each device of this process."""
-    program, gpus = own.program, gpus_of(mesh)
-    backend = own.traced._backend
-    first, *others = gpus.local
-    lowering = program.lowering
-    return {first: own.executable} | {r: linked(backend, r, lowering.plan, lowering.sources, program.loaded) for r in others}
+    return _executables(own, gpus_of(mesh), gpus_of(mesh).times)
+
+
+@functools.lru_cache(maxsize=1024)
+def _executables(own: Any, gpus: Gpus, times: int) -> Programs:
+    """The same; linked anew once the communicators have been given up, which programs hold."""
+    program, backend = own.program, own.traced._backend
+    lowering, known = program.lowering, {} if times else {gpus.local[0]: own.executable}
+    others = [rank for rank in gpus.local if rank not in known]
+    return known | {r: linked(backend, r, lowering.plan, lowering.sources, program.loaded) for r in others}
 
 
 def run(
