@@ -15,8 +15,9 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.params import freeze
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
-from fuser.parallel.arrays import from_parts, laid_out, only_part, working_on
+from fuser.parallel.arrays import from_parts, laid_out
 from fuser.parallel.mesh import Mesh, mesh_to_follow
+from fuser.parallel.places import only_part, working_on
 from fuser.parallel.sharding import NamedSharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime.array import Array, to_numpy

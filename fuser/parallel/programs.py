@@ -26,11 +26,12 @@ from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
-from fuser.parallel.arrays import as_sharding, from_parts, laid_out, only_part, working_on
+from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.network import described
 from fuser.parallel.other_axes import finest, in_axes_of, over, said_by, with_axes_of
+from fuser.parallel.places import only_part, working_on
 from fuser.parallel.run import backend_of_devices, collectives_of, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec, spec_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import processes_on_gpus
 
 import fuser
 import fuser.numpy as fnp
+from bench.gpus import over
 from bench.sharded_programs import PROGRAMS
 from fuser import NamedSharding, P, config, lax
 from fuser.errors import DeviceError, UnsupportedError
@@ -49,14 +49,6 @@ def device(opened: cuda_stand_in.Device) -> Iterator[cuda_stand_in.Device]:
     opened.memory_limit.value = 2**62
 
 
-def over(platform: str, count: int) -> Any:
-    """fuser, whose meshes are over the first devices of a platform."""
-    devices = fuser.devices(platform)[:count]
-    make_mesh = lambda shape, names, axis_types: fuser.make_mesh(shape, names, axis_types=axis_types, devices=devices)
-    names = "device_put NamedSharding P sharding numpy lax nn tree jit value_and_grad shard_map".split()
-    return SimpleNamespace(make_mesh=make_mesh, **{name: getattr(fuser, name) for name in names})
-
-
 def mesh_of(count: int = 4, platform: str = "cuda") -> Any:
     return fuser.make_mesh((count,), ("x",), axis_types=(AUTO,), devices=fuser.devices(platform)[:count])
 
@@ -83,8 +75,8 @@ def test_collectives_have_the_bits_of_the_cpu(device: Any) -> None:
 @pytest.mark.parametrize("count", [2, 8])
 def test_programs_agree_with_the_cpu(device: Any, name: str, count: int) -> None:
     """Each call is one step a device, which neither copies nor waits, graphs included."""
-    function, args = PROGRAMS[name](over("cuda", count), count)
-    on_host, host_args = PROGRAMS[name](over("cpu", count), count)
+    function, args = PROGRAMS[name](over(fuser, fuser.devices("cuda")[:count]), count)
+    on_host, host_args = PROGRAMS[name](over(fuser, fuser.devices("cpu")[:count]), count)
     wanted = fuser.tree.leaves(on_host(*host_args))
     program = function.lower(*args).compile()
     one_step = [type(step) for step in program.executable.joined] == [KernelStep]
@@ -190,7 +182,10 @@ def test_refusals(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = fuser.sharding.Mesh(np.array([fuser.devices("cuda")[0], fuser.devices("cpu")[0]], object), ("x",))
     with pytest.raises(UnsupportedError, match="arrays are laid out over devices of the CPU, or over GPUs"):
         put(numbers(8), mixed, "x")
-    with config.using(backend="c"), pytest.raises(UnsupportedError, match="devices of cuda in one mesh do not run programs of the c"):
+    with (
+        config.using(backend="c"),
+        pytest.raises(UnsupportedError, match="devices of cuda in one mesh do not run programs of the c"),
+    ):
         fuser.jit(lambda x: x * 3)(x)
     gpus.open_nccl.cache_clear()
     monkeypatch.setattr(gpus, "LIBRARIES", ("libno-such-nccl.so",))
@@ -227,7 +222,7 @@ def test_what_nccl_says_ends_the_wait(device: Any) -> None:
     program(x).block_until_ready()
     for communicator in gpus.gpus_of(mesh).living():
         native.nccl_abort(communicator)
-    with pytest.raises((DeviceError, RuntimeError), match="the other devices did not come in time|failed"):
+    with pytest.raises((DeviceError, RuntimeError), match=r"the other devices did not come in time|failed"):
         program(x).block_until_ready()
     host = numbers(8)
     np.testing.assert_allclose(np.asarray(program(x)), host - host.sum(), 1e-5, 1e-5)

@@ -17,6 +17,7 @@ pytest.importorskip("torch.distributed")
 pytest.importorskip("triton")
 
 import processes_on_gpus
+
 from fuser import config
 from fuser.runtime.core import native
 
@@ -87,7 +88,7 @@ EXPECTED = {
 def test_others_are_told_of_one_that_fails(how: str) -> None:
     processes = start(2, 1, "failing", how)
     try:
-        out, err = processes[0].communicate(timeout=300)
+        _, err = processes[0].communicate(timeout=300)
     finally:
         if how == "hang":
             processes[1].kill()
@@ -115,7 +116,9 @@ def test_one_machine_shares_its_gpus_out() -> None:
         stores["fuser/gpus/3"] = json.dumps([["elsewhere", None, False], [1]])
         assert distributed._gpus(store, 4, 1, None) == ((0, 1), (2, 3), (0,), (1,))
         assert distributed._gpus(store, 4, 1, [3]) == ((0, 1, 2, 3), (3,), (0,), (1,))
-        with pytest.raises(ValueError, match=r"local_device_ids \[7\] are to be among the GPUs of this process, \[0, 1, 2, 3\]"):
+        with pytest.raises(
+            ValueError, match=r"local_device_ids \[7\] are to be among the GPUs of this process, \[0, 1, 2, 3\]"
+        ):
             distributed._gpus(store, 4, 1, 7)
     finally:
         device.local_gpus = saved
