@@ -198,6 +198,8 @@ def opened(devices: int = 1) -> Iterator[Device]:
     try:
         yield found
     finally:
+        gpus._give_up()
+        gpus._known.clear()
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
         EVALUATION.on_gpu = on_gpu
         products.LIBRARIES = libraries

@@ -7,6 +7,7 @@ get is part of their programs, in a fixed order.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import functools
@@ -240,6 +241,7 @@ def open_nccl() -> None:
             reasons.append(str(error))
             continue
         native.nccl_waiting(functools.partial(watch, _living, _give_up))
+        atexit.register(_finish)
         return
     raise UnsupportedError(
         f"a mesh of several GPUs needs NCCL 2.18 or later: {'; '.join(reasons)}; install nvidia-nccl-cu12, or a torch with CUDA"
@@ -260,6 +262,15 @@ def _living() -> Iterator[Any]:
     """All communicators of this process."""
     for gpus in _known:
         yield from gpus.living()
+
+
+def _finish() -> None:
+    """What is under way is ended before the process is: others may wait for what this one's devices send."""
+    for gpus in _known:
+        for rank in gpus.local:
+            with contextlib.suppress(Exception), gpus.using(rank):  # the errors of a run that nobody waited for
+                native.cuda_synchronize()
+        gpus.give_up()
 
 
 def _give_up() -> None:
