@@ -26,9 +26,9 @@ from fuser.backends.triton.aot import mappable
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.evaluate import evaluate
+from fuser.parallel import gpus
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup, Kind, Refusal
-from fuser.parallel import gpus
 from fuser.runtime import device, toolchain
 from fuser.runtime.core import native
 from fuser.trace.core import EVALUATION
@@ -198,6 +198,8 @@ def opened(devices: int = 1) -> Iterator[Device]:
     try:
         yield found
     finally:
+        gpus._give_up()
+        gpus._known.clear()
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
         EVALUATION.on_gpu = on_gpu
         products.LIBRARIES = libraries

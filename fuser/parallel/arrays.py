@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser import backends, dtypes
+from fuser import dtypes
 from fuser.api.stages import Compiled, Traced
 from fuser.config import config
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
@@ -25,14 +25,14 @@ from fuser.lax.values import as_value, putting
 from fuser.ops.elementwise import copy_p
 from fuser.parallel.layout import Format
 from fuser.parallel.mesh import mesh_in_scope
+from fuser.parallel.places import is_first_gpu, on_device, on_first_gpu, only_part
 from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDeviceSharding, check_spec
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime import device as _device
 from fuser.runtime.array import Array, alias, install, to_numpy
 from fuser.runtime.device import Device, own_cpu
-from fuser.runtime.core import native
 from fuser.runtime.processes import processes
-from fuser.runtime.shards import Shards, on_gpu, on_host
+from fuser.runtime.shards import Shards
 from fuser.trace import transfers, tree
 from fuser.trace.core import EVALUATION, Tracer, current
 from fuser.trace.mismatch import details, prefix_mismatches
@@ -69,7 +69,7 @@ def from_parts(
     shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[Any], weak: bool = False
 ) -> Array:
     """The array whose parts, in the order of the sharding's devices, are these: wherever they lie, and from there to their devices."""
-    parts = [_on_device(part, device) for part, device in zip(parts, sharding.devices, strict=True)]
+    parts = [on_device(part, device) for part, device in zip(parts, sharding.devices, strict=True)]
     if isinstance(sharding, SingleDeviceSharding):
         device = sharding.devices[0]
         if device == own_cpu() and not _device.several():
@@ -78,21 +78,6 @@ def from_parts(
             return Array(parts[0], weak)
     follow_devices()
     return Array(Shards(shape, dtype, sharding, parts), weak)
-
-
-def _on_device(part: Any, device: Device) -> Any:
-    """A part in its device's memory; what lies there already is not copied. None for other processes' devices."""
-    if part is None or (device.platform == "cpu" and not on_gpu(part)):
-        return part
-    if device.platform == "cpu":
-        return on_host(part)
-    if on_gpu(part) and part.device == device.local_hardware_id:
-        return part
-    from fuser.parallel import gpus
-
-    gpus.require_driver()
-    with gpus.on_gpu(device.local_hardware_id):
-        return native.device_upload(np.asarray(on_host(part), order="C"))
 
 
 def _by_default(x: Array) -> Array:
@@ -246,9 +231,9 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
     if target is None or isinstance(target, Space):
         return value
     single = _single(target)
-    if single is not None and single.platform == "cuda" and _is_first_gpu(single):
+    if single is not None and single.platform == "cuda" and is_first_gpu(single):
         with transfers.suspended():
-            result = _on_gpu(value, single)
+            result = on_first_gpu(value, single)
     else:
         sharding = as_sharding(target, "device_put")
         if isinstance(leaf, Array):
@@ -266,28 +251,6 @@ def _single(target: Any) -> Device | None:
     if isinstance(target, SingleDeviceSharding):
         return target.devices[0]
     return target if isinstance(target, Device) else None
-
-
-def _is_first_gpu(device: Device) -> bool:
-    """Whether it is the GPU that programs of one device run on."""
-    from fuser.parallel import gpus
-
-    gpus.require_driver()
-    own = device.process_index == processes().index
-    return native is None or (own and device.local_hardware_id == native.cuda_device())
-
-
-def _on_gpu(value: Array, device: Device) -> Array:
-    """The array in a GPU's memory; itself if it is there."""
-    place = backends.get("triton").memory.place
-    data = value._present()
-    placed = place(to_numpy(value) if isinstance(data, Shards) else data)
-    result = value if placed is data else Array(placed, value.weak_type, value.dtype)
-    if result.device != device:
-        raise UnsupportedError(
-            f"device_put to {device}: programs of this process run on {result.device}; use that device"
-        )
-    return result
 
 
 def _on_host(value: Array) -> Array:
@@ -452,7 +415,7 @@ def make_array_from_single_device_arrays(
             raise ValueError(
                 f"Input buffers to `Array` must have matching dtypes. Got {array.dtype}, expected {wanted} for the part on {array.device}"
             )
-    parts = [to_numpy(held[d]) if d in held else None for d in target.devices]
+    parts = [only_part(held[d]) if d in held else None for d in target.devices]
     return from_parts(shape, wanted, target, parts)
 
 

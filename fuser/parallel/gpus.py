@@ -7,6 +7,7 @@ get is part of their programs, in a fixed order.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import functools
@@ -64,7 +65,7 @@ class Gpus:
         self.local = [rank for rank, device in enumerate(mesh.flat) if device.process_index == here]
         self.ordinals = {rank: mesh.flat[rank].local_hardware_id for rank in self.local}
         self._made: dict[tuple[int, ...], dict[int, Any]] = {}
-        self._times = 0  # that all communicators were given up
+        self.times = 0  # that all communicators were given up
         self._agreed: set[int] = set()
         self._lock = threading.Lock()
 
@@ -90,7 +91,9 @@ class Gpus:
         except RuntimeError as error:
             others = sorted({self.mesh.owners[m] for m in members} - {processes().index})
             whom = f"processes {', '.join(map(str, others))}" if others else "GPUs of this process"
-            text = f"no connection to {whom}: {str(error).splitlines()[0]}; FUSER_COLLECTIVE_TIMEOUT sets how long to wait"
+            text = (
+                f"no connection to {whom}: {str(error).splitlines()[0]}; FUSER_COLLECTIVE_TIMEOUT sets how long to wait"
+            )
             found = connections()
             raise (found.fail(text) if found is not None else DeviceError(text)) from None
         return dict(zip(own, made))
@@ -100,7 +103,7 @@ class Gpus:
         found = connections()
         if all(rank in self.ordinals for rank in members) or found is None:
             return native.nccl_unique_id()  # type: ignore[no-any-return]
-        key = f"fuser/nccl/{self._times}/{'-'.join(str(self.mesh.flat[m].id) for m in members)}/{'-'.join(map(str, members))}"
+        key = f"fuser/nccl/{self.times}/{'-'.join(str(self.mesh.flat[m].id) for m in members)}/{'-'.join(map(str, members))}"
         if members[0] in self.ordinals:
             found.store.set(key, native.nccl_unique_id())
         found.store.wait([key], datetime.timedelta(seconds=float(config.collective_timeout)))
@@ -119,7 +122,7 @@ class Gpus:
             for communicator in made.values():
                 native.nccl_abort(communicator)
         self._made.clear()
-        self._times += 1
+        self.times += 1
 
     def living(self) -> Iterator[Any]:
         """The communicators of this process."""
@@ -187,19 +190,21 @@ def backend_of_gpus(mesh: Mesh) -> OnGpus:
     return OnGpus(mesh)
 
 
-@functools.lru_cache(maxsize=1024)
 def executables(own: Any, mesh: Mesh) -> Programs:
     """One device's program as linked for each device of this process."""
-    program, gpus = own.program, gpus_of(mesh)
-    backend = own.traced._backend
-    first, *others = gpus.local
-    lowering = program.lowering
-    return {first: own.executable} | {r: linked(backend, r, lowering.plan, lowering.sources, program.loaded) for r in others}
+    return _executables(own, gpus_of(mesh), gpus_of(mesh).times)
 
 
-def run(
-    mesh: Mesh, programs: Programs, operands: Sequence[Sequence[Any]], meets: str, remote: Any
-) -> list[Any]:
+@functools.lru_cache(maxsize=1024)
+def _executables(own: Any, gpus: Gpus, times: int) -> Programs:
+    """The same; linked anew once the communicators have been given up, which programs hold."""
+    program, backend = own.program, own.traced._backend
+    lowering, known = program.lowering, {} if times else {gpus.local[0]: own.executable}
+    others = [rank for rank in gpus.local if rank not in known]
+    return known | {r: linked(backend, r, lowering.plan, lowering.sources, program.loaded) for r in others}
+
+
+def run(mesh: Mesh, programs: Programs, operands: Sequence[Sequence[Any]], meets: str, remote: Any) -> list[Any]:
     """For each device the list of its results, None for those of other processes; `operands` are lists of parts.
 
     Nothing waits for the devices. `meets` says where they wait for one another, nothing where they do not.
@@ -236,6 +241,7 @@ def open_nccl() -> None:
             reasons.append(str(error))
             continue
         native.nccl_waiting(functools.partial(watch, _living, _give_up))
+        atexit.register(_finish)
         return
     raise UnsupportedError(
         f"a mesh of several GPUs needs NCCL 2.18 or later: {'; '.join(reasons)}; install nvidia-nccl-cu12, or a torch with CUDA"
@@ -256,6 +262,15 @@ def _living() -> Iterator[Any]:
     """All communicators of this process."""
     for gpus in _known:
         yield from gpus.living()
+
+
+def _finish() -> None:
+    """What is under way is ended before the process is: others may wait for what this one's devices send."""
+    for gpus in _known:
+        for rank in gpus.local:
+            with contextlib.suppress(Exception), gpus.using(rank):  # the errors of a run that nobody waited for
+                native.cuda_synchronize()
+        gpus.give_up()
 
 
 def _give_up() -> None:

@@ -32,9 +32,7 @@ class Shards:
 
     __slots__ = ("__weakref__", "arrays", "committed", "dtype", "shape", "sharding")
 
-    def __init__(
-        self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[np.ndarray[Any, Any] | None]
-    ) -> None:
+    def __init__(self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[Any]) -> None:
         self.shape = list(shape)
         self.dtype = dtype
         self.sharding = sharding

@@ -260,7 +260,7 @@ static PyObject *cuda_synchronize(PyObject *module, PyObject *ignored) {
     CONTEXT_GUARD(guard);
     Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     Status result;
-    if (stream == NULL)
+    if (stream == NULL || wait_for_stream(stream) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     result = driver.stream_synchronize(stream);

@@ -79,10 +79,11 @@ static void pause_shortly(void) { nanosleep(&(struct timespec){0, ASK_NANOSECOND
 
 /* The result of what a communicator has begun, once it is known. */
 static int settled(const Communicator *communicator, int result, double deadline) {
-    while (result == IN_PROGRESS) {
+    for (int asks = 0; result == IN_PROGRESS; asks++) {
         if (now() > deadline)
             return TIMED_OUT;
-        pause_shortly();
+        if (asks > SPINS)
+            pause_shortly();
         int asked = nccl.async_error(communicator->handle, &result);
         if (asked)
             return asked;

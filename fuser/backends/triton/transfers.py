@@ -70,7 +70,8 @@ def _inputs(eqn: Eqn, eqns: Sequence[Eqn], inputs: Sequence[Var]) -> tuple[int, 
     views, found = Views(tuple(eqns)), []
     for operand in eqn.invars:
         view = None if isinstance(operand, Literal) else views(operand)
-        if view is None or view.source not in inputs or not view.dense or view.source.aval.nbytes != operand.aval.nbytes:
+        source = None if view is None or not view.dense else view.source
+        if source is None or source not in inputs or source.aval.nbytes != operand.aval.nbytes:
             return None
-        found.append(inputs.index(view.source))
+        found.append(inputs.index(source))
     return tuple(found)
