@@ -158,7 +158,7 @@ class _Loop:
         with telling():
             *found, _, event, _ = lax.while_loop(_goes_on, step.tracked, (*first, _first(self.done), *flags))
         notice(event)
-        self.control.loops += 1
+        self.control.staged += 1
         unset = dict.fromkeys(self.dead & set(step.changed), UNBOUND)
         self.variables.write(carry.place(found, step.guards) | unset)
 
