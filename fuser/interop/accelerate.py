@@ -41,7 +41,7 @@ from fuser.interop.arguments import (
     outlined,
 )
 from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, with_columns
-from fuser.interop.control.loops import Control
+from fuser.interop.control.loops import with_control
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
@@ -262,27 +262,14 @@ class Accelerated(Jitted):
             few = how._replace(most=min(FEW_OPERATIONS, MOST_OPERATIONS))
             return self._read_outside(static, structure, leaves, few)
         except UNTRACEABLE as error:
-            traced = self._with_control(static, structure, leaves, how._replace(most=most))
+            traced = with_control(
+                lambda control: self._read_outside(static, structure, leaves, how._replace(most=most, control=control))
+            )
             if traced is not None:
                 return traced
             if not isinstance(error, TooManyOperations):
                 raise
         return self._read_outside(static, structure, leaves, how._replace(most=most))
-
-    def _with_control(
-        self, static: Any, structure: Any, leaves: Sequence[Any], how: Tracing
-    ) -> AcceleratedTraced | None:
-        """The trace with loops and branches staged, if there are any; None where they cannot be."""
-        control = Control()
-        for control.scalars in (False, True):
-            try:
-                traced = self._read_outside(static, structure, leaves, how._replace(control=control))
-            except Exception:  # the error of the function as it is written tells more
-                if not control.mixed:
-                    return None
-                continue
-            return traced if control.staged else None
-        return None
 
     def _read_outside(self, static: Any, structure: Any, leaves: Sequence[Any], how: Tracing) -> AcceleratedTraced:
         """The trace, with arrays from outside as inputs; if the function needs their values, with those in the signature."""

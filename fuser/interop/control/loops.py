@@ -63,6 +63,20 @@ class Control(Branches):
                 break
 
 
+def with_control(trace: Callable[[Control], Any]) -> Any:
+    """What `trace` makes of a function whose loops, branches and numbers are staged; None where there are none, or they cannot be."""
+    control = Control()
+    for control.scalars in (False, True):
+        try:
+            traced = trace(control)
+        except Exception:  # the error of the function as it is written tells more
+            if not control.mixed:
+                return None
+            continue
+        return traced if control.staged else None
+    return None
+
+
 def truth_known(value: Any) -> bool:
     """Whether a flag is set; UnsupportedError where the program alone knows."""
     found = truth(value)
