@@ -51,14 +51,14 @@ def transposed_accesses(kernel: Kernel, loops: Loops) -> TransposedAccess | None
     for axis in loops.parallel:
         if axis is vector or loops.extents[axis] < LEAST:
             continue
-        loads = tuple(n for n in free if _crosses(n.attr, kernel, vector, axis, loops))
-        stores = tuple(s for s in kernel.stores if _crosses(s, kernel, vector, axis, loops))
+        loads = tuple(n for n in free if crosses(n.attr, kernel, vector, axis, loops))
+        stores = tuple(s for s in kernel.stores if crosses(s, kernel, vector, axis, loops))
         if best is None or len(loads) + len(stores) > len(best.loads) + len(best.stores):
             best = TransposedAccess(axis, loads[:MOST_TILES], stores)
     return best if best is not None and (best.loads or best.stores) else None
 
 
-def _crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, loops: Loops) -> bool:
+def crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, loops: Loops) -> bool:
     """Whether an access is dense along `axis`, forwards or backwards, and strided along the vector, by plain strides."""
     offset = access.offset
     plain = all(isinstance(atom, Axis) or not _inside(atom, vector, axis, loops) for atom, _ in offset.terms)
@@ -98,7 +98,10 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
         array = writer.params[load.attr.param]
         tile = writer.buffer(array.type, f"tile{number}", height * width)
         with _first(writer, load.attr, across, corners):
-            begin, step = code("&{}", Element(array, writer._offset(load.attr.param, load.attr.offset))), _step(writer, load.attr, along)
+            begin, step = (
+                code("&{}", Element(array, writer._offset(load.attr.param, load.attr.offset))),
+                _step(writer, load.attr, along),
+            )
         first, ld = _rows_of(writer, tile, width, _backwards(load.attr, across.axis))
         _transpose(writer, load.attr.param, begin, step, first, ld, "{height}, {width}")
         writer.sources[load] = writer.at(tile, code(f"{{}} * {width}", Y), X)
