@@ -29,6 +29,7 @@ typedef struct {
 typedef struct { Handle function; unsigned grid, threads, shared; int count; Param *params; } LaunchOp;
 typedef struct { Product *product; Place a, b, out, workspace; } MultiplyOp;
 typedef struct { Place to, from; size_t bytes; } CopyOp;
+typedef struct { Communicator *communicator; int count; Transfer *transfers; } ExchangeOp;
 typedef struct { int entry; Place place; } PointOp;
 typedef struct { int in, out, spare; } Rotation;
 typedef struct { int entry; int64_t bytes; } Stride;
@@ -37,11 +38,12 @@ typedef struct { Place predicate; Body body; } WhileOp;
 typedef struct { Place index; int count; Body *branches; } SwitchOp;
 
 struct Op {
-    enum { LAUNCH, MULTIPLY, COPY, POINT, REPEAT, WHILE, SWITCH } kind;
+    enum { LAUNCH, MULTIPLY, COPY, EXCHANGE, POINT, REPEAT, WHILE, SWITCH } kind;
     union {
         LaunchOp launch;
         MultiplyOp multiply;
         CopyOp copy;
+        ExchangeOp exchange;
         PointOp point;
         RepeatOp repeat;
         WhileOp loop;

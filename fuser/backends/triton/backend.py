@@ -9,7 +9,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, tuning
+from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, transfers, tuning
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.link import Linker
@@ -33,13 +33,20 @@ from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
+from fuser.ops.collective import axis_index_p, collective_group_p
 from fuser.ops.order import order_p
 from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.executable import Executable
 
 # What is a source of launches of its own, and who writes it.
-CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort, scatter_rows_p: scatter_kernels}
+CALLS: dict[Primitive, Any] = {
+    block_kernel_p: by_hand,
+    order_p: radix_sort,
+    scatter_rows_p: scatter_kernels,
+    collective_group_p: transfers,
+    axis_index_p: transfers,
+}
 HORIZONTAL_PARTS = 16  # kernels of one launch, each a branch in its text
 HORIZONTAL_PARAMS = 192  # arrays of one launch, whose addresses and sizes are parameters, of which there are 4 KB
 HORIZONTAL_BYTES = 1 << 28  # that take a hundred times as long as a launch; a kernel of more is launched alone
@@ -50,6 +57,7 @@ class Triton:
 
     name = "triton"
     asked = NOTHING_ASKED
+    member: transfers.Member | None = None  # the GPU of a mesh that programs are linked for
     tuning = False
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
@@ -119,16 +127,18 @@ class Triton:
         start = time.perf_counter()
         _require_gpu()
         eager.install(self)
-        new = sum(not module_of(source)[1] for source in sources)
+        new = sum(not module_of(source)[1] for source in sources if source.language != transfers.LANGUAGE)
         if on_device():
             return Loaded((), time.perf_counter() - start, new == 0, new)
+        if any(source.language == transfers.LANGUAGE for source in sources):
+            raise UnsupportedError("a mesh of GPUs needs the native core, which has not opened the CUDA driver's library")
         functions = tuple(Launcher(source, device_name()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 
     def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
         if on_device():
             groups = dict(zip(kernel_groups(plan, self.limits), sources, strict=True))
-            return Linker(self.memory, self.limits, library).link(plan, groups)
+            return Linker(self.memory, self.limits, library, self.member).link(plan, groups)
         return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits, library))
 
 
