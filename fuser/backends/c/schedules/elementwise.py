@@ -83,8 +83,9 @@ class Elementwise(Emitter):
         )  # the axis of vectors instead, where pieces are narrow
         self.order = order_of(loops) if inner is None else [a for a in order_of(loops) if a is not inner] + [inner]
         self.across = inner
-        direct = inner is None or asked.forbids("tiling")
-        self.columns = [] if direct else tiled_pieces.waiting(kernel, loops, inner, BLOCK)
+        self.columns: list[Store] = []
+        if inner is not None and not asked.forbids("tiling"):
+            self.columns = tiled_pieces.waiting(kernel, loops, inner, BLOCK)
         self.taken = False  # whether the loop around shares its iterations out
         # Whether each thread goes through all pieces for its own share of the iterations.
         self.dealt = threads and len(self.pieces) > MANY
