@@ -23,7 +23,7 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton import backend as triton_backend
 from fuser.backends.triton import interpreter, memory
 from fuser.backends.triton.aot import mappable
-from fuser.backends.triton.device import code, products
+from fuser.backends.triton.device import code, libraries
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.evaluate import evaluate
 from fuser.partition.column_sums import column_sums
@@ -31,13 +31,14 @@ from fuser.partition.group import FusionGroup, Kind, Refusal
 from fuser.runtime import toolchain
 from fuser.runtime.core import native
 from fuser.trace.core import EVALUATION
+from tests.cuda_routines import CALLBACK
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests" / "cuda_stand_in.c"
 COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
-    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs"),
+    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs", "routines"),
 )
-SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version")
+SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version", "solver_captures")
 _numbers = itertools.count(1)  # of modules, which the stand-in keeps from one opening to the next
 MAPPED = -3  # what stands for a tensor map in an image
 _MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CUtensorMapDataType of elements of so many bytes
@@ -181,9 +182,8 @@ def opened() -> Iterator[Device]:
 
     native.cuda_open(found.path, 0, None)
     native.device_refusal(memory.refused)
-    native.blas_open(found.path)
-    products.opened.cache_clear()
-    libraries, products.LIBRARIES = products.LIBRARIES, (found.path,)
+    ctypes.c_void_p.in_dll(found.library, "routine").value = ctypes.cast(CALLBACK, ctypes.c_void_p).value
+    candidates, libraries.candidates = libraries.candidates, lambda name: iter((found.path,))
     backend.emit, code.images, memory.driver_opened = emit, twins, lambda: True  # type: ignore[assignment,method-assign]
     interpreter.active = lambda: False
     code.forget()
@@ -193,6 +193,5 @@ def opened() -> Iterator[Device]:
     finally:
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
         EVALUATION.on_gpu = on_gpu
-        products.LIBRARIES = libraries
-        products.opened.cache_clear()
+        libraries.candidates = candidates
         code.forget()

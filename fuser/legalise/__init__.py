@@ -45,7 +45,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
     graph = with_index_wrapping(graph, limits.calls)
-    graph = with_read_operands(graph, limits.calls)
+    graph = with_read_operands(graph, limits.calls | limits.library_calls)
     graph = with_computed_results(graph)
     if config.check:
         check(graph)

@@ -62,6 +62,7 @@ class FusionLimits:
     calls: frozenset[Primitive] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
+    library_calls: frozenset[Primitive] = frozenset()  # primitives that a library computes of dense operands
     optional_results: frozenset[Primitive] = frozenset()  # those of `calls` that leave out results that nobody reads
     column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation

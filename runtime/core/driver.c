@@ -55,12 +55,16 @@ static const struct { const char *name; void **place; bool conditional; } symbol
 enum { CONDITIONAL_FROM = 12040, NON_BLOCKING = 1, CAPTURE_STREAMS = 8 };
 
 static PyObject *foreign_stream; /* torch's: from a device's number to its current stream */
-static Handle own_stream, capture_streams[CAPTURE_STREAMS];
+static Handle own_stream, capture_streams[CAPTURE_STREAMS + 1]; /* the last one is for trials */
 
 int check(Status result, const char *what) {
     if (result == 0)
         return 0;
     const char *words = NULL;
+    if (result >= OF_SOLVER)
+        return PyErr_Format(PyExc_RuntimeError, "cuSOLVER or cuBLAS refused a call (status %d)", result - OF_SOLVER), -1;
+    if (result >= OF_FFT)
+        return PyErr_Format(PyExc_RuntimeError, "cuFFT refused a transform (status %d)", result - OF_FFT), -1;
     if (result >= OF_BLAS)
         return PyErr_Format(PyExc_RuntimeError, "cuBLASLt refused a product (status %d)", result - OF_BLAS), -1;
     driver.error_string(result, &words);
@@ -104,13 +108,15 @@ Handle current_stream(void) {
     return found == NULL && PyErr_Occurred() == NULL ? (Handle)1 : found;
 }
 
-Handle capture_stream(int number) {
-    if (number >= CAPTURE_STREAMS)
-        return NULL;
+static Handle recording_stream(int number) {
     if (capture_streams[number] == NULL)
         driver.stream_create(&capture_streams[number], NON_BLOCKING);
     return capture_streams[number];
 }
+
+Handle capture_stream(int number) { return number >= CAPTURE_STREAMS ? NULL : recording_stream(number); }
+
+Handle trial_stream(void) { return recording_stream(CAPTURE_STREAMS); }
 
 static int find_symbols(void *library, const char *path) {
     driver.conditional = true;

@@ -80,7 +80,7 @@ struct Driver {
     Status (*exec_destroy)(Handle);
 };
 
-enum { OF_BLAS = 700000 }; /* what is added to a status of cuBLASLt's */
+enum { OF_BLAS = 700000, OF_FFT = 800000, OF_SOLVER = 900000 }; /* what is added to a library's status */
 
 extern struct Driver driver;
 
@@ -98,3 +98,5 @@ int enter_device(ContextGuard *guard);
 Handle current_stream(void);
 /* A stream that only records graphs. */
 Handle capture_stream(int number);
+/* Another one, in which operations are tried. */
+Handle trial_stream(void);

@@ -12,6 +12,7 @@ from fuser.backends.link import Parts, in_steps
 from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, tuning
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
+from fuser.backends.triton.device.library_calls import ROUTINES
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.horizontal import dtypes, horizontal, parts_of, scalars
@@ -61,6 +62,7 @@ class Triton:
         driven="kernels are launched from there",
         target=TARGET,
         calls=frozenset(CALLS),
+        library_calls=frozenset(ROUTINES),
         horizontal_parts=HORIZONTAL_PARTS,
         horizontal_bytes=HORIZONTAL_BYTES,
         horizontal_params=HORIZONTAL_PARAMS,

@@ -64,6 +64,18 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call of a library's on its arrays and then its workspace."""
+
+    call: Any
+    places: tuple[Place, ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        keep.append(self.call)
+        return [("call", self.call, tuple(place.settled() for place in self.places))]
+
+
+@dataclass(frozen=True)
 class Copy:
     """So many bytes from one place to another."""
 
@@ -124,7 +136,7 @@ class Switch:
         return [("switch", self.index.settled(), tuple(tuples(branch, numbers, keep) for branch in self.branches))]
 
 
-Operation = Kernel | Multiply | Copy | Point | Repeat | While | Switch
+Operation = Kernel | Multiply | Call | Copy | Point | Repeat | While | Switch
 
 
 def walk(operations: Any) -> Iterator[Operation]:
@@ -142,9 +154,17 @@ def by_value(operations: Any, entry: Entry) -> bool:
             scalars = operation.source.launch["scalars"]
             if any(place.entry is entry and n not in scalars for n, place in enumerate(operation.places)):
                 return False
-        elif any(isinstance(p, Place) and p.entry is entry for p in vars(operation).values()):
+        elif any(place.entry is entry for place in _places(operation)):
             return False
     return True
+
+
+def _places(operation: Operation) -> Iterator[Place]:
+    """The places that an operation itself names."""
+    for value in vars(operation).values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Place):
+                yield part
 
 
 def compile_kernels(operations: Any, numbers: Collection[Entry]) -> None:
