@@ -76,6 +76,7 @@ class FusionLimits:
         1 << 16
     )  # bytes, and operations, that take no longer than a launch: a kernel with less is small
     horizontal_params: int = 0  # arrays that one such launch may have; 0 = any number
+    horizontal_forms: int = 0  # kernels of one such launch that differ by more than extents; 0 = any number
     horizontal_kinds: tuple[Kind, ...] = FUSIBLE  # of the kernels that one launch may hold
     horizontal_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
 

@@ -5,7 +5,7 @@
    captured: the device decides, and the host never reads the predicate. */
 #include "device_ops.h"
 
-enum { LARGEST = 512, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
+enum { LARGEST = 4096, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
 
 /* set_condition(handle, address, branch, last): the handle is 1 where the byte at `address` is not 0, or, with a `last`
    branch of at least 0, where the int32 there, clamped to 0 … last, is `branch`. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 64, PARAMS = 512, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
+enum { STREAMS = 64, PARAMS = 4096, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
 struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs, routines; } counts;
