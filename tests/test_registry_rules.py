@@ -50,6 +50,8 @@ EXPANDED_INTO = {
     "column_orgqr",
     "column_syevd",
     "column_gesvd",
+    "grouped_matmul",
+    "grouped_sums",
 }
 # Steps, whose differences say nothing about the derivative that is defined for them.
 STEPS = {"reduce_precision", "stop_gradient"}

@@ -14,6 +14,7 @@ from fuser.legalise.attention import with_attention
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
+from fuser.legalise.grouped_products import with_grouped_products
 from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
@@ -22,6 +23,7 @@ from fuser.legalise.results import with_computed_results
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.legalise.tabulation import with_tables
+from fuser.ops.grouped import grouped_matmul_p
 from fuser.partition.loop_forms import LoopForms
 
 
@@ -30,6 +32,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     limits = backend.limits
     loops = LoopForms(backend) if loops is None else loops
     graph = expanded(graph, limits.natives)
+    if grouped_matmul_p in limits.calls:
+        graph = with_grouped_products(graph, backend.supports)
     graph = with_tables(graph, limits.target)
     if limits.dots:
         graph = with_real_dots(graph, backend.supports)

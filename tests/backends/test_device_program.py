@@ -138,6 +138,10 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "branch not taken": (branch, lambda: (put(*SQUARE), 1e5)),
     "exchange": (exchange, lambda: (put(*SQUARE), put(*SQUARE, seed=1))),
     "nested": (nested, lambda: (put(*SQUARE),)),
+    "groups": (
+        lambda x, w, sizes: fnp.tanh(lax.ragged_dot(x, w, sizes)) @ w[0].T,
+        lambda: (put(40, 16), put(4, 16, 24, seed=1), np.array([5, 0, 20, 9], np.int32)),
+    ),
     "sorts": (with_sorts, lambda: (put(*SQUARE), np.array([3, 1, 3, 15], np.int32))),
     "choices": (choices, lambda: (put(*SQUARE), np.array([0, 2, 1, 5, -1], np.int32))),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from fuser.backends.triton.horizontal import PARAMETER_BYTES, horizontal, parts_
 from fuser.backends.triton.target import MACHINES
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
-from tests.backends.horizontal_launch_cases import adam
+from tests.backends.horizontal_launch_cases import HORIZONTAL, adam
 from tests.backends.product_cases import f32
+from tests.backends.test_triton import worker
 
 pytestmark = pytest.mark.xdist_group("triton")
 SIZES = ((64, 64), (64,), (77, 33), (128, 4), (1,), (1000,))
@@ -98,3 +100,9 @@ def test_parts_read_as_wide_as_alone(target: str) -> None:
     (source,) = fuser.jit(adam, backend="triton").lower(*[same] * 4).sources
     (launch,) = machine_code.of_source(source, 4096, MACHINES[target])
     assert (launch.code.load_bits, launch.code.store_bits, launch.code.spills) == (128, 128, 0)
+
+
+@pytest.mark.slow
+def test_interpreter_agrees_with_the_reference(tmp_path: pathlib.Path) -> None:
+    rows = worker("triton_worker", "horizontal", tmp=tmp_path)
+    assert {row["case"]: row["error"] for row in rows} == dict.fromkeys(HORIZONTAL, "")

@@ -9,7 +9,16 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, tuning
+from fuser.backends.triton import (
+    attention,
+    by_hand,
+    eager,
+    grouped_products,
+    interpreter,
+    radix_sort,
+    scatter_kernels,
+    tuning,
+)
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.library_calls import ROUTINES
@@ -41,6 +50,7 @@ from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
+from fuser.ops.grouped import grouped_matmul_p, grouped_sums_p
 from fuser.ops.order import order_p
 from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
@@ -48,7 +58,13 @@ from fuser.runtime.core import native
 from fuser.runtime.executable import Executable
 
 # What is a source of launches of its own, and who writes it.
-CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort, scatter_rows_p: scatter_kernels}
+CALLS: dict[Primitive, Any] = {
+    block_kernel_p: by_hand,
+    order_p: radix_sort,
+    scatter_rows_p: scatter_kernels,
+    grouped_matmul_p: grouped_products,
+    grouped_sums_p: grouped_products,
+}
 HORIZONTAL_PARTS = 256  # kernels of one launch
 HORIZONTAL_FORMS = 16  # kernels of one launch that are alike in nothing, each a branch in its text
 HORIZONTAL_PARAMS = (
