@@ -41,6 +41,7 @@ class BlockKernel:
     aliases: tuple[tuple[int, int], ...]
     written: tuple[int, ...]
     interpret: Callable[[Sequence[Any]], list[np.ndarray]]
+    asked: tuple[tuple[str, int], ...] = ()  # options of the launch that the user has chosen
 
 
 def _type(*avals: ArrayType, kernel: BlockKernel, out_avals: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:

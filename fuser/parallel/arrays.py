@@ -29,9 +29,10 @@ from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDevice
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime import device as _device
 from fuser.runtime.array import Array, alias, install, to_numpy
+from fuser.runtime.core import native
 from fuser.runtime.device import Device, own_cpu
 from fuser.runtime.processes import processes
-from fuser.runtime.shards import Shards
+from fuser.runtime.shards import Shards, on_gpu, on_host
 from fuser.trace import transfers, tree
 from fuser.trace.core import EVALUATION, Tracer, current
 from fuser.trace.mismatch import details, prefix_mismatches
@@ -65,13 +66,33 @@ class Shard:
 
 
 def from_parts(
-    shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[np.ndarray | None], weak: bool = False
+    shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[Any], weak: bool = False
 ) -> Array:
-    """The array whose parts, in the order of the sharding's devices, are these."""
-    if isinstance(sharding, SingleDeviceSharding) and sharding.devices[0] == own_cpu() and not _device.several():
-        return Array(parts[0], weak)
+    """The array whose parts, in the order of the sharding's devices, are these: wherever they lie, and from there to their devices."""
+    parts = [_on_device(part, device) for part, device in zip(parts, sharding.devices, strict=True)]
+    if isinstance(sharding, SingleDeviceSharding):
+        device = sharding.devices[0]
+        if device == own_cpu() and not _device.several():
+            return Array(parts[0], weak)
+        if device.platform == "cuda" and len(_device.cuda_devices()) == 1:
+            return Array(parts[0], weak)
     follow_devices()
     return Array(Shards(shape, dtype, sharding, parts), weak)
+
+
+def _on_device(part: Any, device: Device) -> Any:
+    """A part in its device's memory; what lies there already is not copied. None for other processes' devices."""
+    if part is None or (device.platform == "cpu" and not on_gpu(part)):
+        return part
+    if device.platform == "cpu":
+        return on_host(part)
+    if on_gpu(part) and part.device == device.local_hardware_id:
+        return part
+    from fuser.parallel import gpus
+
+    gpus.require_driver()
+    with gpus.on_gpu(device.local_hardware_id):
+        return native.device_upload(np.asarray(on_host(part), order="C"))
 
 
 def _by_default(x: Array) -> Array:
@@ -225,7 +246,7 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
     if target is None or isinstance(target, Space):
         return value
     single = _single(target)
-    if single is not None and single.platform == "cuda":
+    if single is not None and single.platform == "cuda" and _is_first_gpu(single):
         with transfers.suspended():
             result = _on_gpu(value, single)
     else:
@@ -245,6 +266,15 @@ def _single(target: Any) -> Device | None:
     if isinstance(target, SingleDeviceSharding):
         return target.devices[0]
     return target if isinstance(target, Device) else None
+
+
+def _is_first_gpu(device: Device) -> bool:
+    """Whether it is the GPU that programs of one device run on."""
+    from fuser.parallel import gpus
+
+    gpus.require_driver()
+    own = device.process_index == processes().index
+    return native is None or (own and device.local_hardware_id == native.cuda_device())
 
 
 def _on_gpu(value: Array, device: Device) -> Array:
@@ -284,12 +314,12 @@ def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") ->
         target = NamedSharding(mesh, target)
     if not isinstance(target, Sharding):
         raise TypeError(f"{function} takes a Device, a Sharding or a PartitionSpec, got {target!r}")
-    for found in target.devices:
-        if found.platform != "cpu":
-            raise UnsupportedError(
-                f"{function} to {found}: arrays are laid out over devices of the CPU only, so far; name devices of "
-                'fuser.devices("cpu")'
-            )
+    platforms = {found.platform for found in target.devices}
+    if len(platforms) > 1 or not platforms <= {"cpu", "cuda"}:
+        raise UnsupportedError(
+            f"{function} to {', '.join(map(str, target.devices))}: arrays are laid out over devices of the CPU, or over GPUs; name "
+            'those of fuser.devices("cpu") or of fuser.devices("cuda")'
+        )
     return target
 
 

@@ -29,8 +29,7 @@ from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.network import described
 from fuser.parallel.other_axes import finest, in_axes_of, over, said_by, with_axes_of
-from fuser.parallel.passes import fewer_collectives
-from fuser.parallel.run import backend_of_devices, run
+from fuser.parallel.run import backend_of_devices, collectives_of, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec, spec_of
 from fuser.parallel.spmd import Spread, spread
@@ -55,10 +54,9 @@ class SpreadLowered(Lowered):
     def __init__(
         self, traced: Traced, divided: Spread, consts: Sequence[Any], layouts: Sequence[NamedSharding | None]
     ) -> None:
-        backend = with_schedule(backend_of_devices(), traced._backend.asked)
-        several = isinstance(divided.mesh, Mesh) and divided.mesh.is_multi_process
+        backend = with_schedule(backend_of_devices(divided.mesh), traced._backend.asked)
         with progress.stage(progress.LOWERING, traced.graph.name):
-            lowering = lower(fewer_collectives(divided.graph, divided.mesh.shape, several), backend)
+            lowering = lower(collectives_of(divided.graph, divided.mesh), backend)
         super().__init__(traced, lowering)
         self.spread = divided
         self.consts = consts
@@ -94,7 +92,7 @@ class SpreadCompiled(Compiled):
     def __init__(self, lowered: SpreadLowered, divided: Spread) -> None:
         traced = lowered.traced
         structures = [tree.structure([0] * len(v)) for v in (divided.graph.invars, divided.graph.outvars)]
-        local = Traced(divided.graph, structures[0], structures[1], (), backend_of_devices())
+        local = Traced(divided.graph, structures[0], structures[1], (), backend_of_devices(divided.mesh))
         with in_turn():
             own = Lowered(local, lowered.lowering).compile()
         super().__init__(local, own.program)

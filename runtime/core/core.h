@@ -33,6 +33,7 @@ int add_blas(PyObject *module);           /* blas.c: products by cuBLASLt */
 int add_library_call(PyObject *module);   /* library_call.c: routines of CUDA's libraries */
 int add_fourier(PyObject *module);        /* fourier.c: transforms by cuFFT */
 int add_solver(PyObject *module);         /* solver.c: linear algebra by cuSOLVER and cuBLAS */
+int add_nccl(PyObject *module);           /* nccl.c: collectives between GPUs by NCCL */
 
 /* Add a static type to the module under the last part of its name. */
 int add_type(PyObject *module, PyTypeObject *type);

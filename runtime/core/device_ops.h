@@ -31,6 +31,7 @@ typedef struct { Handle function; unsigned grid, threads, shared; int count; Par
 typedef struct { Product *product; Place a, b, out, workspace; } MultiplyOp;
 typedef struct { LibraryCall *call; Place places[MOST_ARRAYS + 1]; } CallOp;
 typedef struct { Place to, from; size_t bytes; } CopyOp;
+typedef struct { Communicator *communicator; int count; Transfer *transfers; } ExchangeOp;
 typedef struct { int entry; Place place; } PointOp;
 typedef struct { int in, out, spare; } Rotation;
 typedef struct { int entry; int64_t bytes; } Stride;
@@ -39,12 +40,13 @@ typedef struct { Place predicate; Body body; } WhileOp;
 typedef struct { Place index; int count; Body *branches; } SwitchOp;
 
 struct Op {
-    enum { LAUNCH, MULTIPLY, CALL, COPY, POINT, REPEAT, WHILE, SWITCH } kind;
+    enum { LAUNCH, MULTIPLY, CALL, COPY, EXCHANGE, POINT, REPEAT, WHILE, SWITCH } kind;
     union {
         LaunchOp launch;
         MultiplyOp multiply;
         CallOp call;
         CopyOp copy;
+        ExchangeOp exchange;
         PointOp point;
         RepeatOp repeat;
         WhileOp loop;

@@ -7,7 +7,6 @@
 #include "device_program.h"
 #include "device_ops.h"
 #include "executable.h"
-#include <pthread.h>
 
 enum { GRAPHS = 16, SEEN = 64, IDLE = 4 * GRAPHS, ON_STACK = 96 };
 
@@ -53,9 +52,9 @@ static uint64_t hashed(const uint64_t *table, int count) {
 }
 
 static Status captured(const Variant *variant, uint64_t *table, Handle *graph) {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_t *one_at_a_time = &here()->capturing;
     *graph = NULL;
-    pthread_mutex_lock(&one_at_a_time);
+    pthread_mutex_lock(one_at_a_time);
     Handle stream = capture_stream(0);
     Status result = driver.capture_begin(stream, 2); /* relaxed: other work of this thread may go on */
     if (!result) {
@@ -63,7 +62,7 @@ static Status captured(const Variant *variant, uint64_t *table, Handle *graph) {
         Status end = driver.capture_end(stream, graph);
         result = result ? result : end;
     }
-    pthread_mutex_unlock(&one_at_a_time);
+    pthread_mutex_unlock(one_at_a_time);
     return result;
 }
 
@@ -202,7 +201,7 @@ static int run_on_device(Call *call, const Step *step, DeviceProgram *self, uint
     pthread_mutex_unlock(&self->lock);
     Py_END_ALLOW_THREADS
     if (scratch)
-        give_device_memory(scratch, block, call->stream);
+        give_device_memory(scratch, block, call->stream, here());
     return check(result, "a launch");
 }
 
@@ -247,7 +246,7 @@ static PyObject *program_call(DeviceProgram *self, PyObject *args, PyObject *kwa
     if (status == 0)
         status = check(run(self, variant, stream, table), "a launch");
     if (block)
-        give_device_memory(table[count], block, stream);
+        give_device_memory(table[count], block, stream, here());
     PyMem_Free(table);
     return status < 0 ? NULL : Py_NewRef(Py_None);
 }

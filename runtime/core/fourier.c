@@ -27,6 +27,7 @@ static const Symbol symbols[] = {
 
 typedef struct {
     LibraryCall call;
+    const Device *device; /* whose the plan is */
     int plan, type, direction;
 } Transform;
 
@@ -59,10 +60,11 @@ static Status transform(LibraryCall *call, const Address *at, Handle stream) {
 
 static void destroy(LibraryCall *call) {
     CONTEXT_GUARD(guard);
-    if (enter_device(&guard) < 0)
+    const Transform *self = (Transform *)call;
+    if (enter_context(&guard, self->device) < 0)
         PyErr_WriteUnraisable(NULL);
     else
-        fft.destroy(((Transform *)call)->plan);
+        fft.destroy(self->plan);
 }
 
 static long long product_of_all(const long long *numbers, int count) {
@@ -98,6 +100,7 @@ static PyObject *fft_call(PyObject *module, PyObject *args) {
         return PyErr_NoMemory();
     self->call = (LibraryCall){.run = transform, .destroy = destroy, .arrays = 2};
     self->type = types[wide][kind];
+    self->device = here();
     self->direction = kind == 0 ? FORWARD : BACKWARD;
     int result = fft.create(&self->plan);
     if (result) {

@@ -35,24 +35,20 @@ static const char addresses_text[] =
     "mad.lo.s32 %number, %block, %threads, %number;\nsetp.ge.s32 %beyond, %number, %count;\n@%beyond ret;\n"
     "cvt.s64.s32 %offset, %number;\nmad.lo.s64 %start, %offset, %stride, %start;\n"
     "cvta.to.global.u64 %table, %table;\nmad.wide.s32 %table, %number, 8, %table;\nst.global.u64 [%table], %start;\nret;\n}\n";
-static Handle addresses;
-static void *addresses_library; /* the driver that it was loaded by */
 
 int load_addresses(void) {
     Handle module;
-    if (addresses != NULL && addresses_library == driver.library)
+    if (here()->addresses != NULL)
         return 0;
-    if (check(driver.module_load(&module, addresses_text), "the code of addresses") < 0 ||
-        check(driver.module_function(&addresses, module, "set_addresses"), "the code of addresses") < 0)
-        return -1;
-    addresses_library = driver.library;
-    return 0;
+    bool failed = check(driver.module_load(&module, addresses_text), "the code of addresses") < 0 ||
+                  check(driver.module_function(&here()->addresses, module, "set_addresses"), "the code of addresses") < 0;
+    return failed ? -1 : 0;
 }
 
 Status set_addresses(Address table, Address first, int64_t stride, int count, Handle stream) {
     enum { THREADS = 128 };
     void *params[] = {&table, &first, &stride, &count};
-    return driver.launch(addresses, (count + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0, stream, params, NULL);
+    return driver.launch(here()->addresses, (count + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0, stream, params, NULL);
 }
 
 /* ---- trials */
@@ -89,7 +85,7 @@ static PyObject *library_captures(PyObject *module, PyObject *args) {
     call->uncapturable = !PyErr_Occurred() && tried(call, at) != 0;
     for (int k = 0; k <= call->arrays; k++)
         if (blocks[k])
-            give_device_memory(at[k], blocks[k], stream);
+            give_device_memory(at[k], blocks[k], stream, here());
     return PyErr_Occurred() ? NULL : PyBool_FromLong(!call->uncapturable);
 }
 

@@ -12,7 +12,6 @@ typedef void *At;
 /* Of each type, in the order float, double, complex float, complex double. */
 static struct {
     void *solver, *blas;
-    Handle solver_handle, blas_handle;
     int (*solver_create)(Handle *), (*solver_stream)(Handle, Handle);
     int (*blas_create)(Handle *), (*blas_stream)(Handle, Handle), (*blas_work)(Handle, At, size_t);
     int (*potrf_size[TYPES])(Handle, int, int, At, int, int *);
@@ -48,7 +47,7 @@ static int least(int a, int b) { return a < b ? a : b; }
 
 /* One matrix of a stack, by cuSOLVER. The last array is an int of the routine's for each matrix; the workspace comes after it. */
 static int factor(const Solver *s, const Address *at, int b) {
-    Handle handle = lib.solver_handle;
+    Handle handle = here()->solver;
     int type = s->type, m = s->m, n = s->n, rank = least(m, n);
     int64_t width = element_bytes[type], size = (int64_t)m * n * width;
     At a = at_bytes(at[0], b * size), info = at_bytes(at[s->call.arrays - 1], 4 * b), work = at_bytes(at[s->call.arrays], 0);
@@ -74,7 +73,7 @@ static int solve(const Solver *s, const Address *at, int b) {
     static const float narrow[2] = {1, 0};
     int order = s->flags[0] ? s->n : s->m;
     int64_t width = element_bytes[s->type];
-    return lib.trsm[s->type](lib.blas_handle, s->flags[0], s->flags[1], s->flags[2], s->flags[3], s->m, s->n,
+    return lib.trsm[s->type](here()->triangular, s->flags[0], s->flags[1], s->flags[2], s->flags[3], s->m, s->n,
                              s->type % 2 ? (const void *)wide : narrow, at_bytes(at[0], b * order * order * width), order,
                              at_bytes(at[1], b * (int64_t)s->m * s->n * width), s->m);
 }
@@ -92,10 +91,10 @@ static Status batched(const Solver *s, const Address *at, Handle stream) {
     if (status)
         return status;
     switch (s->routine) {
-    case POTRF_BATCHED: result = lib.potrf_batched[s->type](lib.solver_handle, s->flags[0], s->n, at_bytes(table, 0), s->n, at_bytes(at[1], 0), s->batch); break;
-    case GETRF_BATCHED: result = lib.getrf_batched[s->type](lib.blas_handle, s->n, at_bytes(table, 0), s->n, at_bytes(at[1], 0), at_bytes(at[2], 0), s->batch); break;
+    case POTRF_BATCHED: result = lib.potrf_batched[s->type](here()->solver, s->flags[0], s->n, at_bytes(table, 0), s->n, at_bytes(at[1], 0), s->batch); break;
+    case GETRF_BATCHED: result = lib.getrf_batched[s->type](here()->triangular, s->n, at_bytes(table, 0), s->n, at_bytes(at[1], 0), at_bytes(at[2], 0), s->batch); break;
     default:
-        result = lib.trsm_batched[s->type](lib.blas_handle, s->flags[0], s->flags[1], s->flags[2], s->flags[3], s->m, s->n,
+        result = lib.trsm_batched[s->type](here()->triangular, s->flags[0], s->flags[1], s->flags[2], s->flags[3], s->m, s->n,
                                            s->type % 2 ? (const void *)wide : narrow, at_bytes(table, 0), order, at_bytes(second, 0), s->m, s->batch);
     }
     return result ? OF_SOLVER + result : 0;
@@ -106,9 +105,9 @@ static bool by_blas(int routine) { return routine == TRSM || routine >= GETRF_BA
 static Status run(LibraryCall *call, const Address *at, Handle stream) {
     const Solver *s = (Solver *)call;
     pthread_mutex_lock(&one_at_a_time);
-    int result = by_blas(s->routine) ? lib.blas_stream(lib.blas_handle, stream) : lib.solver_stream(lib.solver_handle, stream);
+    int result = by_blas(s->routine) ? lib.blas_stream(here()->triangular, stream) : lib.solver_stream(here()->solver, stream);
     if (!result && by_blas(s->routine)) /* its own would be memory that a captured graph allocates */
-        result = lib.blas_work(lib.blas_handle, at_bytes(at[call->arrays], 0), BLAS_WORKSPACE);
+        result = lib.blas_work(here()->triangular, at_bytes(at[call->arrays], 0), BLAS_WORKSPACE);
     Status status = result ? OF_SOLVER + result : 0;
     if (!status && s->routine >= POTRF_BATCHED)
         status = batched(s, at, stream);
@@ -125,7 +124,7 @@ static void destroy(LibraryCall *call) {}
 
 /* The elements of a routine's workspace. */
 static int measure(Solver *s) {
-    Handle handle = lib.solver_handle;
+    Handle handle = here()->solver;
     int type = s->type, m = s->m, n = s->n, *length = &s->length;
     switch (s->routine) {
     case POTRF: return lib.potrf_size[type](handle, s->flags[0], n, NULL, n, length);
@@ -143,6 +142,15 @@ static const struct { const char *name; int arrays; } routines[ROUTINES] = {
     {"potrf_batched", 2}, {"getrf_batched", 3}, {"trsm_batched", 2},
 };
 
+/* The library's handle of the thread's device, made where there is none; -1 with an exception set. */
+static int need_handle(bool of_blas) {
+    Handle *handle = of_blas ? &here()->triangular : &here()->solver;
+    int result = *handle != NULL ? 0 : of_blas ? lib.blas_create(handle) : lib.solver_create(handle);
+    if (result)
+        PyErr_Format(PyExc_RuntimeError, "%s does not start (status %d)", of_blas ? "cuBLAS" : "cuSOLVER", result);
+    return result ? -1 : 0;
+}
+
 /* solver_call(routine, type, batch, m, n, k, flags): a stack of `batch` matrices of m rows and n columns; `type` is 0 … 3 for float,
    double and the complex ones of their parts. Its arrays, in order: what is factored (potrf, getrf, geqrf, orgqr, syevd, gesvd) or
    triangular (trsm), and what else the routine reads or writes. RuntimeError where the library has none. */
@@ -159,7 +167,7 @@ static PyObject *solver_call(PyObject *module, PyObject *args) {
         return PyErr_Format(PyExc_ValueError, "no routine %s of type %d", name, found.type);
     if ((by_blas(found.routine) ? lib.blas : lib.solver) == NULL)
         return PyErr_Format(PyExc_RuntimeError, "the library of %s is not open", name);
-    if (enter_device(&guard) < 0)
+    if (enter_device(&guard) < 0 || need_handle(by_blas(found.routine)) < 0)
         return NULL;
     int result = measure(&found);
     if (result)
@@ -209,34 +217,26 @@ static int find_of_solver(void *library, const char *path) {
 
 /* solver_open(path): open cuSOLVER; OSError where it is not there. */
 static PyObject *solver_open(PyObject *module, PyObject *path) {
-    CONTEXT_GUARD(guard);
     static const Symbol symbols[] = {{"cusolverDnCreate", (void **)&lib.solver_create}, {"cusolverDnSetStream", (void **)&lib.solver_stream}};
     const char *name = PyUnicode_AsUTF8(path);
-    void *library = name == NULL || enter_device(&guard) < 0 ? NULL : open_library(name, symbols, 2);
+    void *library = name == NULL ? NULL : open_library(name, symbols, 2);
     if (library == NULL || find_of_solver(library, name) < 0)
         return NULL;
-    int result = lib.solver_create(&lib.solver_handle);
-    if (result)
-        return PyErr_Format(PyExc_OSError, "cuSOLVER does not start (status %d)", result);
     lib.solver = library;
     Py_RETURN_NONE;
 }
 
 /* triangular_open(path): open cuBLAS; OSError where it is not there. */
 static PyObject *triangular_open(PyObject *module, PyObject *path) {
-    CONTEXT_GUARD(guard);
     static const Symbol symbols[] = {{"cublasCreate_v2", (void **)&lib.blas_create},
                                      {"cublasSetStream_v2", (void **)&lib.blas_stream},
                                      {"cublasSetWorkspace_v2", (void **)&lib.blas_work}};
     const char *name = PyUnicode_AsUTF8(path);
-    void *library = name == NULL || enter_device(&guard) < 0 ? NULL : open_library(name, symbols, 3);
+    void *library = name == NULL ? NULL : open_library(name, symbols, 3);
     if (library == NULL || find(library, name, lib.trsm, "cublas", "trsm_v2", "trsm_v2") < 0 ||
         find(library, name, lib.trsm_batched, "cublas", "trsmBatched", "trsmBatched") < 0 ||
         find(library, name, lib.getrf_batched, "cublas", "getrfBatched", "getrfBatched") < 0)
         return NULL;
-    int result = lib.blas_create(&lib.blas_handle);
-    if (result)
-        return PyErr_Format(PyExc_OSError, "cuBLAS does not start (status %d)", result);
     lib.blas = library;
     Py_RETURN_NONE;
 }

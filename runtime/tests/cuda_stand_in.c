@@ -5,30 +5,43 @@
    stream wrote or read must come before it by an event, a graph's order, or a wait of the host. A fault is an error of the
    call that causes it, in words. A module's image names a C function, the twin of a generated kernel, and says which of
    the kernels' parameters are its buffers; the last of a module's kernels runs it. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 64, PARAMS = 4096, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
+enum { STREAMS = 256, DEVICES = 8, PARAMS = 4096, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
 struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs, routines; } counts;
-int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080, solver_captures = 1;
+int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080, devices = 1, solver_captures = 1;
 /* What a routine of a library computes: its name, its numbers and its arrays' addresses. */
 void (*routine)(const char *, const int64_t *, const uint64_t *);
 int64_t memory_limit = INT64_MAX;
 char fault[512];
-/* The device's context, and the one that is current in a thread: none in a new one. */
-static int own_context;
+/* The devices' contexts, and the one that is current in a thread: none in a new one. */
+static int contexts[DEVICES];
 static _Thread_local void *current_context;
+/* One thread changes what is enqueued, and one runs it: apart, since a twin may wait for Python's lock. */
+static pthread_mutex_t changing, running;
+__attribute__((constructor)) static void start(void) {
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&changing, &kind);
+    pthread_mutex_init(&running, &kind);
+}
+static void unlock(pthread_mutex_t **held) { pthread_mutex_unlock(*held); }
+#define HOLD(mutex) __attribute__((cleanup(unlock))) pthread_mutex_t *held_##mutex = (pthread_mutex_lock(&mutex), &mutex)
 
-typedef struct { uint64_t address, size; int live, writer; uint64_t written, read[STREAMS]; } Memory;
+typedef struct { uint64_t address, size; int live, writer, device; uint64_t written, read[STREAMS]; } Memory;
 typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment. Buffer MAPPED: a tensor map of buffer number `by_value` */
 enum { MAPPED = -3, MAP_WORD = 0x70616d };
 typedef struct { char name[160]; int count; ParamOf params[PARAMS]; } Entry;
 typedef struct Module {
     struct Module *next;
+    int device;
     int64_t number;
     void (*run)(void **, const int64_t *);
     int64_t *sizes, buffer_count, *bytes, *writes;
@@ -44,9 +57,13 @@ typedef struct { char name[32]; int64_t numbers[12]; uint64_t at[ROUTINE_ARRAYS]
 typedef struct Graph Graph;
 typedef struct { int transposed[2]; int scale; } Desc;
 typedef struct { int type; uint64_t rows, columns; int64_t leading; int batch; int64_t stride; } Layout;
+/* One device's part in a group of NCCL's (nccl_stand_in.c). */
+typedef struct { struct Comm *comm; int count; struct Transfer *transfers; } Exchange;
 typedef struct Task {
-    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, ROUTINE } kind;
+    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, EXCHANGE, ROUTINE } kind;
+    int next, part; /* of a graph's nodes, or of an exchange's parts; of the node's parts */
     union {
+        Exchange exchange;
         struct { Function *function; uint64_t *values; } kernel;
         struct { uint64_t to, from, bytes; int host; } copy;
         struct { uint64_t at, bytes; unsigned value; int width; } set;
@@ -59,7 +76,7 @@ typedef struct Task {
 } Task;
 typedef struct { Task *tasks; int count, room; } Queue;
 struct Graph { Queue nodes; int dead; };
-typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known; int dependency, invalid; } Stream;
+typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known, dependency, device, busy, invalid; } Stream;
 typedef struct { int stream; uint64_t position, clock[STREAMS]; } Event;
 
 static Stream streams[STREAMS];
@@ -74,9 +91,11 @@ static int failed(const char *words, const char *name) {
     return FAILED;
 }
 
-/* Whether another context than the device's is current, in which its streams mean nothing. */
+static int own_device(void) { return (int)((int *)current_context - contexts); }
+
+/* Whether another context than a device's is current, in which its streams mean nothing. */
 static int elsewhere(void) {
-    if (current_context == &own_context) return 0;
+    if (current_context >= (void *)contexts && current_context < (void *)(contexts + DEVICES)) return 0;
     return failed("%s", "a call without the device's context");
 }
 
@@ -94,6 +113,7 @@ static int access_memory(int stream, uint64_t address, uint64_t bytes, int write
     if (!checking || bytes == 0) return 0;
     Memory *memory = memory_at(address);
     const uint64_t *clock = streams[stream].clock;
+    if (memory && memory->device != streams[stream].device) return failed("%s uses memory of another device", name);
     if (!memory || address + bytes > memory->address + memory->size) return failed("%s uses memory that nobody allocated", name);
     if (!memory->live) return failed("%s uses memory that was given back", name);
     if (clock[memory->writer] < memory->written) return failed("%s does not wait for the stream that wrote its memory", name);
@@ -110,6 +130,8 @@ static uint64_t bytes_of(const Layout *layout) {
 }
 
 static int check_graph(int stream, const Graph *graph);
+static int check_exchange(int stream, const Exchange *exchange);
+static int run_exchange(int stream, Task *task);
 
 static int check_task(int stream, const Task *task) {
     switch (task->kind) {
@@ -117,6 +139,7 @@ static int check_task(int stream, const Task *task) {
         const Module *module = task->kernel.function->module;
         if (task->kernel.function->of_addresses) return access_memory(stream, task->kernel.values[0], 8 * task->kernel.values[3], 1, "a table of addresses");
         if (!module) return access_memory(stream, task->kernel.values[1], 1, 0, "a condition");
+        if (module->device != streams[stream].device) return failed("%s was loaded for another device", task->kernel.function->entry->name);
         const Entry *entry = task->kernel.function->entry;
         for (int k = 0; k < entry->count; k++) {
             const ParamOf *param = &entry->params[k];
@@ -143,6 +166,7 @@ static int check_task(int stream, const Task *task) {
         for (int k = 0; k < ROUTINE_ARRAYS; k++)
             if (task->routine->bytes[k] && access_memory(stream, task->routine->at[k], task->routine->bytes[k], k >= task->routine->reads, task->routine->name)) return FAILED;
         return 0;
+    case EXCHANGE: return check_exchange(stream, &task->exchange);
     default: return 0;
     }
 }
@@ -208,9 +232,10 @@ static void run_kernel(const Task *task) {
     if (function->entry == &module->entries[module->entry_count - 1]) module->run(module->buffers, module->sizes);
 }
 
-static void drain(int stream, uint64_t position);
+static int drain(int stream, uint64_t position);
 
-static void run_task(const Task *task) {
+/* Whether it is done: an exchange waits for other devices, what comes after another stream's for that. */
+static int run_task(int stream, Task *task) {
     switch (task->kind) {
     case KERNEL: run_kernel(task); break;
     case COPY: memmove((void *)task->copy.to, (void *)task->copy.from, task->copy.bytes); break;
@@ -218,26 +243,48 @@ static void run_task(const Task *task) {
         for (uint64_t k = 0; k < task->set.bytes; k += task->set.width) memcpy((char *)task->set.at + k, &task->set.value, task->set.width);
         break;
     case RELEASE: memset((void *)task->set.at, POISON, task->set.bytes); free((void *)task->set.at); break;
-    case AFTER: drain(task->after.stream, task->after.position); break;
-    case GRAPH: for (int k = 0; k < task->graph.graph->nodes.count; k++) run_task(&task->graph.graph->nodes.tasks[k]); break;
+    case AFTER: return drain(task->after.stream, task->after.position);
+    case GRAPH:
+        for (; task->next < task->graph.graph->nodes.count; task->next++) {
+            Task node = task->graph.graph->nodes.tasks[task->next];
+            node.next = task->part;
+            if (!run_task(stream, &node)) return task->part = node.next, 0;
+            task->part = 0;
+        }
+        break;
     case PRODUCT: run_product(task); break;
     case ROUTINE: routine(task->routine->name, task->routine->numbers, task->routine->at); break;
+    case EXCHANGE: return run_exchange(stream, task);
     case CONDITIONAL:
         while (*task->conditional.handle) {
-            for (int k = 0; k < task->conditional.body->nodes.count; k++) run_task(&task->conditional.body->nodes.tasks[k]);
+            for (int k = 0; k < task->conditional.body->nodes.count; k++) run_task(stream, &task->conditional.body->nodes.tasks[k]);
             if (!task->conditional.loop) break;
         }
     }
+    return 1;
 }
 
-static void drain(int number, uint64_t position) {
+/* Run what a stream has up to a position; whether all of it is done. */
+static int drain(int number, uint64_t position) {
+    HOLD(running);
     Stream *stream = &streams[number];
-    while (stream->done < position && stream->done < (uint64_t)stream->queue.count) {
-        Task task = stream->queue.tasks[stream->done++];
-        run_task(&task);
-        if (task.kind == KERNEL) free(task.kernel.values);
+    if (stream->busy) return 0; /* it waits for the one that asks */
+    int done = 1;
+    for (stream->busy = 1; done;) {
+        pthread_mutex_lock(&changing);
+        int more = stream->done < position && stream->done < (uint64_t)stream->queue.count;
+        Task task = more ? stream->queue.tasks[stream->done] : (Task){0};
+        if (!more && position == UINT64_MAX) stream->done = stream->queue.count = 0;
+        pthread_mutex_unlock(&changing);
+        if (!more) break;
+        done = run_task(number, &task);
+        HOLD(changing);
+        if (!done) stream->queue.tasks[stream->done].next = task.next, stream->queue.tasks[stream->done].part = task.part;
+        else if (task.kind == KERNEL) free(task.kernel.values);
+        stream->done += done;
     }
-    if (stream->done == (uint64_t)stream->queue.count && position == UINT64_MAX) stream->done = stream->queue.count = 0;
+    stream->busy = 0;
+    return done;
 }
 
 static void later(uint64_t *clock, const uint64_t *other) {
@@ -245,8 +292,18 @@ static void later(uint64_t *clock, const uint64_t *other) {
         if (clock[k] < other[k]) clock[k] = other[k];
 }
 
+int pause_briefly(void);
+static int comms; /* of NCCL's: with some, asking makes the devices go on */
+
+/* All devices run what they can. */
+static void go_on(void) {
+    for (int k = 0; k < stream_count; k++)
+        if (streams[k].queue.count) drain(k, UINT64_MAX);
+}
+
 static void host_waits(int stream) {
-    drain(stream, UINT64_MAX);
+    while (!drain(stream, UINT64_MAX)) go_on(), pause_briefly();
+    HOLD(changing);
     later(host_clock, streams[stream].clock);
     counts.host_waits++;
 }
@@ -260,6 +317,8 @@ static int enqueue(void *handle, const Task *task) {
     int number = of(handle);
     if (elsewhere()) return FOREIGN;
     Stream *stream = &streams[number];
+    HOLD(changing);
+    if (number && stream->device != own_device()) return failed("%s", "a stream of another device than the current context's");
     if (stream->capturing) {
         if (stream->dependency != stream->capturing->nodes.count) return failed("a captured operation does not follow %s", "the node before it");
         push(&stream->capturing->nodes, task);
@@ -278,10 +337,11 @@ static int enqueue(void *handle, const Task *task) {
 
 int cuInit(unsigned flags) { counts.calls++; streams[0].known = 1; return 0; }
 int cuDriverGetVersion(int *found) { *found = version; return 0; }
-int cuDeviceGet(int *device, int number) { *device = number; return number ? 101 : 0; }
+int cuDeviceGet(int *device, int number) { *device = number; return number < 0 || number >= devices ? 101 : 0; }
+int cuDeviceGetCount(int *count) { *count = devices; return 0; }
 int cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "stand-in"); return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1; return 0; }
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &own_context; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &contexts[device]; return 0; }
 int cuCtxGetCurrent(void **context) { *context = current_context; return 0; }
 int cuCtxSetCurrent(void *context) { current_context = context; return 0; }
 int cuGetErrorString(int error, const char **words) {
@@ -290,6 +350,7 @@ int cuGetErrorString(int error, const char **words) {
 }
 int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
     counts.calls++, counts.allocations++;
+    HOLD(changing);
     if (elsewhere()) return FOREIGN;
     if (allocated + (int64_t)bytes > memory_limit) return OUT_OF_MEMORY;
     if (streams[of(stream)].capturing) return failed("memory is allocated while %s", "a graph is captured");
@@ -297,12 +358,13 @@ int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
     memset(memory, POISON, bytes);
     allocated += bytes;
     if (memory_count == memory_room) memories = realloc(memories, (memory_room = 2 * memory_room + 64) * sizeof *memories);
-    memories[memory_count] = (Memory){.address = (uint64_t)memory, .size = bytes, .live = 1, .writer = of(stream)};
+    memories[memory_count] = (Memory){.address = (uint64_t)memory, .size = bytes, .live = 1, .writer = of(stream), .device = own_device()};
     *address = memories[memory_count++].address;
     return 0;
 }
 int cuMemFreeAsync(uint64_t address, void *stream) {
     counts.calls++, counts.releases++;
+    HOLD(changing);
     Memory *memory = memory_at(address);
     if (!memory || memory->address != address || !memory->live) return failed("%s gives back what it does not have", "somebody");
     int status = access_memory(of(stream), address, memory->size, 1, "a release");
@@ -330,16 +392,27 @@ static int set(uint64_t at, unsigned value, size_t bytes, int width, void *strea
 int cuMemsetD8Async(uint64_t at, unsigned char value, size_t count, void *stream) { return set(at, value, count, 1, stream); }
 int cuMemsetD32Async(uint64_t at, unsigned value, size_t count, void *stream) { return set(at, value, 4 * count, 4, stream); }
 int cuStreamCreate(void **stream, unsigned flags) {
+    HOLD(changing);
     if (stream_count == STREAMS) return OUT_OF_MEMORY;
     if (elsewhere()) return FOREIGN;
+    streams[stream_count].device = own_device();
     *stream = &streams[stream_count++];
     return 0;
 }
 int cuStreamSynchronize(void *stream) { counts.calls++; if (elsewhere()) return FOREIGN; host_waits(of(stream)); return 0; }
-int cuStreamQuery(void *stream) { counts.calls++; return streams[of(stream)].done < (uint64_t)streams[of(stream)].queue.count ? NOT_READY : 0; }
+int cuStreamQuery(void *stream) {
+    counts.calls++;
+    if (comms && !pthread_mutex_trylock(&running)) {
+        go_on();
+        pthread_mutex_unlock(&running);
+    }
+    HOLD(changing);
+    return streams[of(stream)].done < (uint64_t)streams[of(stream)].queue.count ? NOT_READY : 0;
+}
 int cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(Event)); return 0; }
 int cuEventRecord(Event *event, void *stream) {
     counts.calls++;
+    HOLD(changing);
     event->stream = of(stream);
     event->position = streams[event->stream].queue.count;
     memcpy(event->clock, streams[event->stream].clock, sizeof event->clock);
@@ -348,6 +421,7 @@ int cuEventRecord(Event *event, void *stream) {
 int cuStreamWaitEvent(void *stream, Event *event, unsigned flags) {
     Task task = {.kind = AFTER, .after = {event->stream, event->position}};
     counts.calls++, counts.waits++;
+    HOLD(changing);
     later(streams[of(stream)].clock, event->clock);
     return enqueue(stream, &task);
 }
@@ -356,13 +430,15 @@ int cuEventSynchronize(Event *event) { counts.calls++; host_waits(event->stream)
 
 int cuModuleLoadData(Module **loaded, const char *image) {
     int twin = !memcmp(image, "fuser-twin", 10);
+    HOLD(changing);
     if (elsewhere()) return FOREIGN;
     const int64_t *at = (const int64_t *)(image + 16);
     for (Module *module = modules; twin && module; module = module->next) /* all kernels of one source */
-        if (module->number == *at) { *loaded = module; return 0; }
+        if (module->number == *at && module->device == own_device()) { *loaded = module; return 0; }
     Module *module = *loaded = calloc(1, sizeof *module);
     if (!twin) return strncmp(image, ".version", 8) ? 200 : 0;
     module->next = modules, modules = module;
+    module->device = own_device();
     module->number = *at++;
     module->run = (void (*)(void **, const int64_t *))(uintptr_t)*at++;
     int64_t count = *at++;

@@ -83,3 +83,27 @@ def test_what_has_no_form_is_fused_as_arrays() -> None:
     double = pl.pallas_call(doubled, ShapeDtypeStruct((8,), np.float32), grid=2, in_specs=[spec], out_specs=spec)
     program = lowered(lambda x: fnp.tanh(double(fnp.sin(x))), of(8))
     assert by_hand(program) == 0 and len(program.sources) == 1
+
+
+def test_warps_and_stages_are_the_users() -> None:
+    asked = pl.CompilerParams(num_warps=2, num_stages=1)  # neither is what a writer chooses
+
+    def product(x: Any, y: Any, o: Any, total: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            total[...] = fnp.zeros_like(total)
+
+        total[...] += pl.dot(x[...], y[...])
+        o[...] = total[...]
+
+    call = pl.pallas_call(
+        product, ShapeDtypeStruct((32, 32), np.float32), grid=2, scratch_shapes=[pl.MemoryRef((32, 32), np.float32)],
+        in_specs=[pl.BlockSpec((32, 16), lambda k: (0, k)), pl.BlockSpec((16, 32), lambda k: (k, 0))],
+        compiler_params=asked,
+    )  # fmt: skip
+    program = lowered(call, of(32, 32), of(32, 32))
+    assert by_hand(program) == 1
+    (launch,) = program.sources[0].launch["launches"]
+    assert (launch.warps, launch.stages) == (asked.num_warps, asked.num_stages)
+    with pytest.raises(ValueError, match="num_warps=3; num_warps is 1, 2, 4, 8, 16 or 32, and num_stages 1 to 8"):
+        pl.pallas_call(product, ShapeDtypeStruct((32, 32), np.float32), compiler_params=pl.CompilerParams(num_warps=3))

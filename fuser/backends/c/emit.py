@@ -106,8 +106,17 @@ def _unrolled(kernel: Kernel, asked: Schedule) -> Kernel:
     unrolled = unroll_reductions(kernel, TARGET.vector)
     if unrolled is kernel or unrolled.reduced or asked.reduction not in (None, "tree"):
         return unrolled
+    if asked.reduction is None and _reduced_and_computed(kernel):
+        return kernel
     found = padded_rows(kernel, arrange(kernel))
     return kernel if found is not None and (asked.reduction or pays(kernel, found, unrolled=True)) else unrolled
+
+
+def _reduced_and_computed(kernel: Kernel) -> bool:
+    """Whether rows are read again after they have been reduced, and can be so from tiles: unrolled, all of their elements would
+    have to stay in registers, and those of 8 elements compilers take for vectors."""
+    several = len([sweep for sweep in kernel.sweeps if sweep.loops]) > 1
+    return several and rows_side_by_side(kernel, arrange(kernel)) is not None
 
 
 def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> Emitter:

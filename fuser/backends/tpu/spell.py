@@ -300,6 +300,8 @@ def header(text: str) -> str:
     """What stands before the functions of a file: imports and the helpers that `text` uses."""
     helpers, names = TABLE.used(words(text))
     imports = ["import jax", "import jax.numpy as jnp", "from jax import lax"]
+    if "io_callback" in names:
+        imports.append("import jax.experimental")
     if "pl" in names:
         imports.append("from jax.experimental import pallas as pl")
     if "pltpu" in names:

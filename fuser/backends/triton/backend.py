@@ -17,6 +17,7 @@ from fuser.backends.triton import (
     interpreter,
     radix_sort,
     scatter_kernels,
+    transfers,
     tuning,
 )
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
@@ -50,6 +51,7 @@ from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
+from fuser.ops.collective import axis_index_p, collective_group_p
 from fuser.ops.grouped import grouped_matmul_p, grouped_sums_p
 from fuser.ops.order import order_p
 from fuser.ops.scatter_rows import scatter_rows_p
@@ -64,6 +66,8 @@ CALLS: dict[Primitive, Any] = {
     scatter_rows_p: scatter_kernels,
     grouped_matmul_p: grouped_products,
     grouped_sums_p: grouped_products,
+    collective_group_p: transfers,
+    axis_index_p: transfers,
 }
 HORIZONTAL_PARTS = 256  # kernels of one launch
 HORIZONTAL_FORMS = 16  # kernels of one launch that are alike in nothing, each a branch in its text
@@ -78,6 +82,7 @@ class Triton:
 
     name = "triton"
     asked = NOTHING_ASKED
+    member: transfers.Member | None = None  # the GPU of a mesh that programs are linked for
     tuning = False
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
@@ -149,16 +154,20 @@ class Triton:
         start = time.perf_counter()
         _require_gpu()
         eager.install(self)
-        new = sum(not module_of(source)[1] for source in sources)
+        new = sum(not module_of(source)[1] for source in sources if source.language != transfers.LANGUAGE)
         if on_device():
             return Loaded((), time.perf_counter() - start, new == 0, new)
+        if any(source.language == transfers.LANGUAGE for source in sources):
+            raise UnsupportedError(
+                "a mesh of GPUs needs the native core, which has not opened the CUDA driver's library"
+            )
         functions = tuple(Launcher(source, device_name()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 
     def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
         if on_device():
             groups = dict(zip(kernel_groups(plan, self.limits), sources, strict=True))
-            return Linker(self.memory, self.limits, library).link(plan, groups)
+            return Linker(self.memory, self.limits, library, self.member).link(plan, groups)
         return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits, library))
 
 

@@ -93,6 +93,8 @@ class Writer(Operations):
         programs = math.prod(grid[a] for a in across)
         warps = 8 if self.largest >= MOST_ELEMENTS // 2 else 4
         stages = 3 if self.staged and 3 * self.staged <= MOST_DOT_BYTES else 2
+        asked = dict(kernel.asked)
+        warps, stages = asked.get("num_warps", warps), asked.get("num_stages", stages)
         head = f"@triton.jit\ndef {kernel.name}({', '.join(self.params)}):"
         launch = Launch(kernel.name, tuple(range(len(self.params))), (), {}, programs, warps, stages)
         return Emitted("\n".join([head, *self.lines]), launch)

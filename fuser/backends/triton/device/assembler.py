@@ -7,6 +7,7 @@ what an iteration computed there at its end, because nobody knows in which of tw
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,17 +20,22 @@ from fuser.backends.triton.device.library_calls import LibraryCall, library_call
 from fuser.backends.triton.device.operations import (
     Call,
     Copy,
+    Exchange,
     Kernel,
     Multiply,
     Operation,
     Point,
     Repeat,
+    Sent,
     Switch,
     While,
 )
 from fuser.backends.triton.device.places import ALIGNMENT, Entry, Place, Scratch
 from fuser.backends.triton.device.products import product
+from fuser.backends.triton.transfers import LANGUAGE, Member
+from fuser.errors import DeviceError
 from fuser.ir.graph import Literal, Operand, Var
+from fuser.ops.collective import is_meeting
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, FusionLimits, Plan, generated
@@ -54,6 +60,8 @@ def blocker(group: FusionGroup, limits: FusionLimits, decided: bool = False) -> 
         return "a branch is chosen by an int32"
     if eqn.primitive not in (while_p, cond_p, scan_p):
         return f"{eqn.primitive.name} is driven from Python"
+    if eqn.primitive in (while_p, cond_p) and _meets(group):
+        return "collectives do not run where the device decides; the host asks it"
     decided = decided or eqn.primitive is not scan_p
     inside = (g for body in group.bodies for g in body.groups)
     inner = next((reason for g in inside if (reason := blocker(g, limits, decided))), None)
@@ -80,6 +88,12 @@ def graphless(group: FusionGroup) -> bool:
 def _is_empty(group: FusionGroup) -> bool:
     """Whether no result has an element, so that there is nothing to do."""
     return not any(v.aval.size for v in group.graph.outvars)
+
+
+def _meets(group: FusionGroup) -> bool:
+    """Whether devices meet in the group, or in the bodies of its loops and branches."""
+    inside = (g for body in group.bodies for g in body.groups)
+    return any(map(is_meeting, group.graph.eqns)) or any(map(_meets, inside))
 
 
 def _nodes(group: FusionGroup) -> int:
@@ -116,10 +130,12 @@ class Scope:
 
 
 class Assembler:
-    """Assembles groups; `constant` gives the place of an array that never changes."""
+    """Assembles groups; `constant` gives the place of an array that never changes. `member` is the device of a mesh."""
 
-    def __init__(self, sources: Sources, limits: FusionLimits, constant: Callable[[Any], Place]) -> None:
-        self.sources, self.limits, self.constant = sources, limits, constant
+    def __init__(
+        self, sources: Sources, limits: FusionLimits, constant: Callable[[Any], Place], member: Member | None = None
+    ) -> None:
+        self.sources, self.limits, self.constant, self.member = sources, limits, constant, member
         self.entries: list[Entry] = []
 
     def entry(self) -> Entry:
@@ -147,6 +163,8 @@ class Assembler:
         if generated(group, self.limits):
             source = self.sources[group]
             scratch = [temporary(count * np.dtype(dtype).itemsize) for count, dtype in source.launch["scratch"]]
+            if source.language == LANGUAGE:
+                return [self._exchange(source, (*reads, *writes, *scratch))]
             return [Kernel(source, (*reads, *writes, *scratch))]
         if not group.bodies:
             call = library_call(group)
@@ -160,6 +178,21 @@ class Assembler:
         results = [writes[_written(group).index(v)] for v in group.graph.outvars if isinstance(v, Var)]
         made += build(group, operands, results, scratch_of_bodies, number)
         return [Point(scratch_of_bodies.entry, temporary(scratch_of_bodies.packed())), *made]
+
+    def _exchange(self, source: KernelSource, places: Sequence[Place]) -> Operation:
+        """What the device sends, or its place in the mesh, which is a constant of its program."""
+        asked = source.launch
+        if self.member is None:
+            raise DeviceError(
+                f"{source.name} runs on the devices of a mesh only: call the function through shard_map or pmap"
+            )
+        if asked["index"]:
+            own = self.member.index(asked["names"])
+            return Copy(places[asked["results"][0]], self.constant(np.asarray(own, np.int32)), 4)
+        own = self.member.place(asked["names"], asked["groups"])
+        communicator = functools.partial(self.member.communicator, asked["names"], asked["groups"])
+        each = zip(asked["transfers"], asked["operands"], asked["results"])
+        return Exchange(communicator, tuple(Sent.of(t, places[a], places[b], own) for t, a, b in each))
 
     def _multiply(
         self, group: FusionGroup, reads: list[Place], out: Place, temporary: Callable[[int], Place]

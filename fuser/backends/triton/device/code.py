@@ -141,7 +141,7 @@ def _mapped(tensor_map: TensorMap, how: EncodedMap, itemsize: int) -> Mapped:
 
 
 def _loaded(source: KernelSource, number: int, passing: Passing) -> tuple[Any, int, Image]:
-    key = images.key(source, number, passing)
+    key = native.cuda_device(), images.key(source, number, passing)  # a module is of one device
     with _lock:
         if (known := _known.get(key)) is not None:
             return known

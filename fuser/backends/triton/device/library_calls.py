@@ -80,7 +80,7 @@ def library_call(group: FusionGroup) -> LibraryCall | None:
     if not opened(routine.library):
         return None
     sizes = tuple(_bytes(array, eqn) for array in routine.arrays)
-    made = _made(routine.make, routine.arguments, sizes if routine.tried else None)
+    made = _made(native.cuda_device(), routine.make, routine.arguments, sizes if routine.tried else None)
     return None if made is None else LibraryCall(made[0], routine.arrays, routine.count, made[1])
 
 
@@ -103,8 +103,9 @@ def _bytes(array: Array, eqn: Eqn) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _made(make: str, arguments: tuple[Any, ...], sizes: tuple[int, ...] | None) -> tuple[Any, bool] | None:
-    """The native core's call, and whether no graph can hold it; None where the library has none. It is shared by equal groups."""
+def _made(device: int, make: str, arguments: tuple[Any, ...], sizes: tuple[int, ...] | None) -> tuple[Any, bool] | None:
+    """The native core's call on the thread's device, and whether no graph can hold it; None where the library has none. Equal groups
+    share it."""
     try:
         call = getattr(native, make)(*arguments)
     except RuntimeError:
