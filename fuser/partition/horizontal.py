@@ -49,7 +49,7 @@ def touched(graph: Graph) -> int:
 
 def form(group: FusionGroup) -> Hashable:
     """What a group computes, of arrays of which dtypes and ranks, but not how large they are: groups of one form mostly have one text."""
-    operand = lambda v: (v.aval.dtype, v.aval.ndim, v.val if isinstance(v, Literal) else None)
+    operand = lambda v: (v.aval.dtype, v.aval.ndim, str(v.val) if isinstance(v, Literal) else "")
     eqns = tuple((eqn.primitive, *map(operand, (*eqn.invars, *eqn.outvars))) for eqn in group.graph.eqns)
     return eqns, tuple(map(operand, group.graph.outvars))
 
