@@ -29,8 +29,8 @@ from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDevice
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime import device as _device
 from fuser.runtime.array import Array, alias, install, to_numpy
-from fuser.runtime.device import Device, own_cpu
 from fuser.runtime.core import native
+from fuser.runtime.device import Device, own_cpu
 from fuser.runtime.processes import processes
 from fuser.runtime.shards import Shards, on_gpu, on_host
 from fuser.trace import transfers, tree

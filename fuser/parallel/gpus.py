@@ -90,7 +90,9 @@ class Gpus:
         except RuntimeError as error:
             others = sorted({self.mesh.owners[m] for m in members} - {processes().index})
             whom = f"processes {', '.join(map(str, others))}" if others else "GPUs of this process"
-            text = f"no connection to {whom}: {str(error).splitlines()[0]}; FUSER_COLLECTIVE_TIMEOUT sets how long to wait"
+            text = (
+                f"no connection to {whom}: {str(error).splitlines()[0]}; FUSER_COLLECTIVE_TIMEOUT sets how long to wait"
+            )
             found = connections()
             raise (found.fail(text) if found is not None else DeviceError(text)) from None
         return dict(zip(own, made))
@@ -194,12 +196,12 @@ def executables(own: Any, mesh: Mesh) -> Programs:
     backend = own.traced._backend
     first, *others = gpus.local
     lowering = program.lowering
-    return {first: own.executable} | {r: linked(backend, r, lowering.plan, lowering.sources, program.loaded) for r in others}
+    return {first: own.executable} | {
+        r: linked(backend, r, lowering.plan, lowering.sources, program.loaded) for r in others
+    }
 
 
-def run(
-    mesh: Mesh, programs: Programs, operands: Sequence[Sequence[Any]], meets: str, remote: Any
-) -> list[Any]:
+def run(mesh: Mesh, programs: Programs, operands: Sequence[Sequence[Any]], meets: str, remote: Any) -> list[Any]:
     """For each device the list of its results, None for those of other processes; `operands` are lists of parts.
 
     Nothing waits for the devices. `meets` says where they wait for one another, nothing where they do not.

@@ -31,7 +31,9 @@ class _Run:
     what: str = ""  # the last program, and where its collectives stand
     beat: int = 0
     thread: threading.Thread | None = None
-    seen: dict[int, tuple[Any, float]] = field(default_factory=dict)  # of other processes what they last wrote, and since when
+    seen: dict[int, tuple[Any, float]] = field(
+        default_factory=dict
+    )  # of other processes what they last wrote, and since when
 
 
 _run = _Run()
@@ -88,7 +90,11 @@ def _missing(found: Connections, process: int) -> str:
     try:
         written = json.loads(found.store.get(key)) if found.store.check([key]) else [0, 0]
     except Exception as error:
-        return f"0, which holds the store, has died or ended ({str(error).splitlines()[0][:120]})" if process else "has died or ended"
+        return (
+            f"0, which holds the store, has died or ended ({str(error).splitlines()[0][:120]})"
+            if process
+            else "has died or ended"
+        )
     beat, count = written
     late = count < _run.count
     before, since = _run.seen.setdefault(process, (written, time.monotonic()))

@@ -131,7 +131,9 @@ class Triton:
         if on_device():
             return Loaded((), time.perf_counter() - start, new == 0, new)
         if any(source.language == transfers.LANGUAGE for source in sources):
-            raise UnsupportedError("a mesh of GPUs needs the native core, which has not opened the CUDA driver's library")
+            raise UnsupportedError(
+                "a mesh of GPUs needs the native core, which has not opened the CUDA driver's library"
+            )
         functions = tuple(Launcher(source, device_name()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 

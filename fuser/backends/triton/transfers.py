@@ -70,7 +70,12 @@ def _inputs(eqn: Eqn, eqns: Sequence[Eqn], inputs: Sequence[Var]) -> tuple[int, 
     views, found = Views(tuple(eqns)), []
     for operand in eqn.invars:
         view = None if isinstance(operand, Literal) else views(operand)
-        if view is None or view.source not in inputs or not view.dense or view.source.aval.nbytes != operand.aval.nbytes:
+        if (
+            view is None
+            or view.source not in inputs
+            or not view.dense
+            or view.source.aval.nbytes != operand.aval.nbytes
+        ):
             return None
         found.append(inputs.index(view.source))
     return tuple(found)

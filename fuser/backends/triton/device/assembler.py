@@ -154,7 +154,9 @@ class Assembler:
         """What the device sends, or its place in the mesh, which is a constant of its program."""
         asked = source.launch
         if self.member is None:
-            raise DeviceError(f"{source.name} runs on the devices of a mesh only: call the function through shard_map or pmap")
+            raise DeviceError(
+                f"{source.name} runs on the devices of a mesh only: call the function through shard_map or pmap"
+            )
         if asked["index"]:
             own = self.member.index(asked["names"])
             return Copy(places[asked["results"][0]], self.constant(np.asarray(own, np.int32)), 4)

@@ -31,9 +31,7 @@ GRAPH_TO = 1 << 14  # operations up to which a graph is worth its memory
 class Linker:
     """Links one plan, and the bodies that stay with Python."""
 
-    def __init__(
-        self, memory: Memory, limits: FusionLimits, library: Library, member: Member | None = None
-    ) -> None:
+    def __init__(self, memory: Memory, limits: FusionLimits, library: Library, member: Member | None = None) -> None:
         self.memory, self.limits, self.library, self.member = memory, limits, library, member
 
     def link(self, plan: Plan, sources: dict[FusionGroup, KernelSource]) -> Executable:
