@@ -90,7 +90,10 @@ def each(
 
 def _identity(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The permutation (of integers), or the matrices, that leave all as it is."""
-    one = np.arange(shape[-1]) if dtype.kind == "i" else np.eye(*shape[-2:]) if len(shape) > 1 else np.zeros(shape)
+    if dtype.kind == "i":
+        one: np.ndarray = np.arange(shape[-1])
+    else:
+        one = np.eye(shape[-2], shape[-1]) if len(shape) > 1 else np.zeros(shape)
     return np.broadcast_to(one, shape).astype(dtype)
 
 

@@ -59,8 +59,8 @@ def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterato
     for eqn in body.eqns:
         for v in dict.fromkeys(eqn.operands()):
             readers.setdefault(v, []).append(eqn)
-    for v in body.outvars:
-        readers.setdefault(v, []).append(None)
+    for result in body.outvars:
+        readers.setdefault(result, []).append(None)
     for carry, out in zip(body.invars[first : first + count], body.outvars[:count]):
         chain = _chain(carry, out, producers, readers)
         if len(chain) == 1 and carry.aval.size < LEAST:
