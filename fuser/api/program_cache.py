@@ -5,6 +5,7 @@ Kept for plain functions, which are told apart by identity, as long as they live
 
 from __future__ import annotations
 
+import threading
 import types
 import weakref
 from typing import Any
@@ -17,6 +18,7 @@ MOST_FUNCTIONS = (
 )
 
 _PROGRAMS: weakref.WeakKeyDictionary[types.FunctionType, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()
 
 
 def remembered(function: Any, key: Any) -> Any:
@@ -26,28 +28,30 @@ def remembered(function: Any, key: Any) -> Any:
         return None
     try:
         return found.get((key, config.all_settings()))
-    except TypeError:
-        return None  # an option that cannot be hashed
+    except Exception:
+        return None  # an option that cannot be hashed, a static value of the user's that refuses a comparison
 
 
 def remember(function: Any, key: Any, value: Any) -> None:
     """Keep `value` while the function lives; nothing for callables that are no plain functions, and keys without a hash."""
     if type(function) is not types.FunctionType:
         return
-    known = _PROGRAMS.setdefault(function, {})
-    try:
-        known[key, config.all_settings()] = value
-    except TypeError:
-        return
-    while len(known) > MOST_PROGRAMS:
-        known.pop(next(iter(known)), None)
-    while len(_PROGRAMS) > MOST_FUNCTIONS:
-        _PROGRAMS.pop(next(iter(_PROGRAMS)), None)
+    with _lock:
+        known = _PROGRAMS.setdefault(function, {})
+        try:
+            known[key, config.all_settings()] = value
+        except Exception:
+            return
+        while len(known) > MOST_PROGRAMS:
+            del known[next(iter(known))]
+        while len(_PROGRAMS) > MOST_FUNCTIONS:
+            _PROGRAMS.pop(next(iter(_PROGRAMS)), None)
 
 
 def forget(function: Any = None) -> None:
     """Drop the programs of one function, or all."""
-    if function is None:
-        _PROGRAMS.clear()
-    elif type(function) is types.FunctionType:
-        _PROGRAMS.pop(function, None)
+    with _lock:
+        if function is None:
+            _PROGRAMS.clear()
+        elif type(function) is types.FunctionType:
+            _PROGRAMS.pop(function, None)
