@@ -16,6 +16,7 @@ from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.elementwise import convert_element_type_p, eq_p
+from fuser.ops.expansions import factorisations as in_columns
 from fuser.ops.family import constant, real_part, sample
 from fuser.ops.matrices import DTYPES, adjoint, check_matrices, diagonal, eye, lower_part, product, transposed
 from fuser.ops.movement import concatenate_p
@@ -89,7 +90,10 @@ def each(
 
 def _identity(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The permutation (of integers), or the matrices, that leave all as it is."""
-    one = np.arange(shape[-1]) if dtype.kind == "i" else np.eye(*shape[-2:]) if len(shape) > 1 else np.zeros(shape)
+    if dtype.kind == "i":
+        one: np.ndarray = np.arange(shape[-1])
+    else:
+        one = np.eye(shape[-2], shape[-1]) if len(shape) > 1 else np.zeros(shape)
     return np.broadcast_to(one, shape).astype(dtype)
 
 
@@ -131,7 +135,12 @@ def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Pair:
 
 # The lower triangular factors L of A = L Lᴴ; A's lower triangle is read.
 cholesky_p: Primitive = factorisation(
-    "cholesky", _cholesky_type, _cholesky_eval, _cholesky_jvp, [((4, 4), {}), ((3, 2, 2), {})]
+    "cholesky",
+    _cholesky_type,
+    _cholesky_eval,
+    _cholesky_jvp,
+    [((4, 4), {}), ((3, 2, 2), {})],
+    expand=in_columns.cholesky,
 )
 
 
@@ -205,6 +214,7 @@ qr_p: Primitive = factorisation(
     _qr_eval,
     _qr_jvp,
     [((4, 3), {"full_matrices": False}), ((2, 3, 4), {"full_matrices": False}), ((5, 3), {"full_matrices": True})],
+    expand=in_columns.qr,
 )
 
 
@@ -237,7 +247,12 @@ def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], lower: bool = Tru
 
 # Eigenvectors in columns, and their eigenvalues in ascending order; one triangle is read.
 eigh_p: Primitive = factorisation(
-    "eigh", _eigh_type, _eigh_eval, _eigh_jvp, [((4, 4), {"lower": True}), ((3, 2, 2), {"lower": False})]
+    "eigh",
+    _eigh_type,
+    _eigh_eval,
+    _eigh_jvp,
+    [((4, 4), {"lower": True}), ((3, 2, 2), {"lower": False})],
+    expand=in_columns.eigh,
 )
 
 
@@ -324,4 +339,5 @@ svd_p: Primitive = factorisation(
         ((2, 3, 3), {"full_matrices": True, "compute_uv": True}),
         ((4, 3), {"full_matrices": True, "compute_uv": False}),
     ],
+    expand=in_columns.svd,
 )
