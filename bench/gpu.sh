@@ -10,6 +10,7 @@ OUT=${OUT:-bench/results}
 SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-120}
 SECONDS_FOR_ROWS=${SECONDS_FOR_ROWS:-150}
 SECONDS_FOR_BENCH=${SECONDS_FOR_BENCH:-90}
+SECONDS_FOR_GPUS=${SECONDS_FOR_GPUS:-60}
 DRY_RUN=${DRY_RUN:-}
 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 PYTHONUNBUFFERED=1
@@ -45,6 +46,10 @@ echo "== native core, which launches and makes graphs"
 echo "== calls, kernels, products and programs: a line of JSON each, at once, in $OUT/gpu.jsonl"
 rm -f "$OUT/gpu.jsonl"
 timeout $((SECONDS_FOR_ROWS + 60)) "$PYTHON" -m bench.gpu --budget "$SECONDS_FOR_ROWS" --rows "$OUT/gpu.jsonl" ${DRY_RUN:+--dry-run} || status=1
+
+echo "== programs over several GPUs, where there are some: a line of JSON each, in $OUT/gpus.jsonl"
+rm -f "$OUT/gpus.jsonl"
+timeout $((SECONDS_FOR_GPUS + 60)) "$PYTHON" -m bench.gpus --budget "$SECONDS_FOR_GPUS" --rows "$OUT/gpus.jsonl" ${DRY_RUN:+--dry-run} || status=1
 
 echo "== beside torch.compile and JAX"
 plot=

@@ -22,6 +22,10 @@ _CLIENT = "it hands out XLA's clients"
 _PARTIAL = "fuser records and cuts graphs without JAX's rules of partial evaluation"
 _NAMES = "fuser's equations hold a Source, the user's line and transforms, and not XLA's stacks of names"
 _XPLANE = "it records XLA's own events, in XLA's format"
+_COPIES = "memory spaces, copies between them and their synchronisation are the compiler's"
+_CORES = "programs of a grid say what may run at once, not cores"
+_INDIRECT = "index maps are functions of the program ids alone"
+_MOSAIC = "it stands for an instruction, or a setting, of Mosaic's TPU dialect"
 _PRECISION = "it names an algorithm of XLA's"
 
 # Modules that are left out whole: name in JAX -> (why, what instead).
@@ -204,6 +208,49 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **dict.fromkeys(
             ("random_gamma_p",),
             (_MADE, 'fuser.random.gamma'),
+        ),
+    },
+    "experimental.pallas": {
+        **dict.fromkeys(
+            ("RevisitMode", "semaphore", "semaphore_read", "semaphore_signal", "semaphore_wait",),
+            (_COPIES, "BlockSpec, which says what each program sees"),
+        ),
+        **dict.fromkeys(
+            ("DeviceIdType", "core_map", "get_global", "kernel",),
+            (_CORES, "pallas_call with a grid; shard_map around it for several devices"),
+        ),
+        **dict.fromkeys(
+            ("enable_debug_checks", "enable_poison_buffers",),
+            ("it is a setting of JAX's TPU interpreter", "interpret=True, which checks every access and fills what nobody has written with nan"),
+        ),
+        **dict.fromkeys(("lower_as_mlir", "pallas_export_experimental",), (_HLO, "fuser.export.export; jit(f).lower(x).sources[0].text")),
+        "estimate_cost": ("no kernel needs an estimate: the cost model reads it", "jit(f).lower(x).cost_analysis()"),
+        "select_ref": ("a reference is known where a kernel is traced", "fuser.lax.cond, whose branches use either"),
+    },
+    "experimental.pallas.triton": {
+        "elementwise_inline_asm": ("it writes PTX into a kernel", "fuser.triton_call with a Triton kernel of your own"),
+    },
+    "experimental.pallas.tpu": {
+        **dict.fromkeys(
+            ("BufferType", "BufferedRef", "BufferedRefBase", "CMEM", "SEMAPHORE", "SemaphoreType", "VMEM_SHARED", "async_copy", "async_remote_copy", "dma_semaphore", "emit_pipeline", "emit_pipeline_with_allocations", "get_barrier_semaphore", "make_async_copy", "make_async_remote_copy", "sync_copy", "touch", "with_memory_space_constraint",),
+            (_COPIES, "BlockSpec, which says what each program sees"),
+        ),
+        **dict.fromkeys(
+            ("CORE_PARALLEL", "CoreType", "SUBCORE_PARALLEL", "core_barrier", "create_tensorcore_mesh", "run_on_first_core",),
+            (_CORES, "dimension_semantics with PARALLEL"),
+        ),
+        "PrefetchScalarGridSpec": (_INDIRECT, "a block of the whole array, and ref[ds(start, size)] with a start that is read in the kernel"),
+        **dict.fromkeys(
+            ("ChipVersion", "LoweringException", "SideEffectType", "Tiling", "TpuInfo", "bitcast", "einshape", "get_tpu_info", "get_tpu_info_for_chip", "is_tpu_device", "matmul_acc_lhs", "matmul_pop", "matmul_push_rhs", "pack_elementwise", "stochastic_round", "trace_value", "unpack_elementwise",),
+            (_MOSAIC, "array operations, which the backend spells for the TPU"),
+        ),
+        **dict.fromkeys(
+            ("force_tpu_interpret_mode", "reset_tpu_interpret_mode_state", "set_tpu_interpret_mode",),
+            ("it is a setting of JAX's TPU interpreter", "interpret=True, or FUSER_TPU_INTERPRET=1"),
+        ),
+        **dict.fromkeys(
+            ("prng_random_bits", "prng_seed", "sample_block", "stateful_bernoulli", "stateful_bits", "stateful_normal", "stateful_uniform", "to_pallas_key",),
+            ("its bits differ from machine to machine", "fuser.random within the kernel"),
         ),
     },
     "experimental.profiler": {

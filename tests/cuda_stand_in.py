@@ -23,21 +23,24 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton import backend as triton_backend
 from fuser.backends.triton import interpreter, memory
 from fuser.backends.triton.aot import mappable
-from fuser.backends.triton.device import code, products
+from fuser.backends.triton.device import code, libraries
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.evaluate import evaluate
+from fuser.parallel import gpus
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup, Kind, Refusal
-from fuser.runtime import toolchain
+from fuser.runtime import device, toolchain
 from fuser.runtime.core import native
 from fuser.trace.core import EVALUATION
+from tests.cuda_routines import CALLBACK
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests" / "cuda_stand_in.c"
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests"
+SOURCES = FOLDER / "cuda_stand_in.c", FOLDER / "nccl_stand_in.c"  # one text: the second knows the first's devices
 COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
-    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs"),
+    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs", "routines"),
 )
-SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version")
+SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version", "devices", "solver_captures")
 _numbers = itertools.count(1)  # of modules, which the stand-in keeps from one opening to the next
 MAPPED = -3  # what stands for a tensor map in an image
 _MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CUtensorMapDataType of elements of so many bytes
@@ -166,9 +169,9 @@ def _written(group: FusionGroup) -> list[Any]:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Device]:
-    """The stand-in as the device of the Triton backend."""
-    found = Device(str(toolchain.compile_shared(SOURCE.read_text()).path))
+def opened(devices: int = 1) -> Iterator[Device]:
+    """The stand-in as the device of the Triton backend, or as several, with NCCL between them."""
+    found = Device(str(toolchain.compile_shared("".join(path.read_text() for path in SOURCES)).path))
     twins, backend = Twins(), triton_backend.Triton
     plain = backend.emit, code.images, memory.driver_opened, interpreter.active
     on_gpu, EVALUATION.on_gpu = EVALUATION.on_gpu, open_gpu
@@ -179,11 +182,15 @@ def opened() -> Iterator[Device]:
         twins.kept.append(source)
         return source
 
+    found.switch.devices.value = devices
     native.cuda_open(found.path, 0, None)
     native.device_refusal(memory.refused)
-    native.blas_open(found.path)
-    products.opened.cache_clear()
-    libraries, products.LIBRARIES = products.LIBRARIES, (found.path,)
+    ctypes.c_void_p.in_dll(found.library, "routine").value = ctypes.cast(CALLBACK, ctypes.c_void_p).value
+    candidates, libraries.candidates = libraries.candidates, lambda name: iter((found.path,))
+    libraries_of_nccl, gpus.LIBRARIES = gpus.LIBRARIES, (found.path,)
+    numbers, device.local_gpus = device.local_gpus, lambda: list(range(devices))
+    for cache in (device.cuda, gpus.open_nccl, gpus.gpus_of, gpus.backend_of_gpus):
+        cache.cache_clear()
     backend.emit, code.images, memory.driver_opened = emit, twins, lambda: True  # type: ignore[assignment,method-assign]
     interpreter.active = lambda: False
     code.forget()
@@ -191,8 +198,12 @@ def opened() -> Iterator[Device]:
     try:
         yield found
     finally:
+        gpus._give_up()
+        gpus._known.clear()
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
         EVALUATION.on_gpu = on_gpu
-        products.LIBRARIES = libraries
-        products.opened.cache_clear()
+        libraries.candidates = candidates
+        gpus.LIBRARIES, device.local_gpus = libraries_of_nccl, numbers
+        for cache in (device.cuda, gpus.open_nccl, gpus.gpus_of, gpus.backend_of_gpus):
+            cache.cache_clear()
         code.forget()

@@ -32,7 +32,8 @@ class Target:
     memory; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
     inside one; `combine`: of reducing a
     vector to a number; `fork`: of starting the other workers and waiting for them; `alone`: of work that one worker does by itself sooner than start the others; `tiled`: seconds an element that is read
-    or written in tiles beside what lies in another order; `jump`: of beginning anew to read far from where the last run of
+    or written in tiles beside what lies in another order; `shuffled`: of one of 32 bits that is taken from a short row, or into one,
+    in registers; `jump`: of beginning anew to read far from where the last run of
     memory ended; `products`: multiplications and additions of 32-bit numbers a second in
     products of matrices, 0 where it is not known; `exposed`: the share of moving or computing, whichever is shorter, that the other
     does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
@@ -61,6 +62,7 @@ class Target:
     fork: float = 0
     alone: float = 0
     tiled: float = 0
+    shuffled: float = 0
     products: float = 0
     exposed: float = 0
     across: float = 2

@@ -1,11 +1,7 @@
 """The kernel language, with the names of jax.experimental.pallas: kernels by hand over grids of blocks; docs/kernels-by-hand.md."""
 
 from fuser.api.callbacks import debug_print
-from fuser.pallas.call import pallas_call
-from fuser.pallas.grids import num_programs, program_id
-from fuser.pallas.interpreter import RaceError
-from fuser.pallas.language import (
-    align_to,
+from fuser.pallas.atomics import (
     atomic_add,
     atomic_and,
     atomic_cas,
@@ -14,6 +10,12 @@ from fuser.pallas.language import (
     atomic_or,
     atomic_xchg,
     atomic_xor,
+)
+from fuser.pallas.call import pallas_call
+from fuser.pallas.grids import num_programs, program_id
+from fuser.pallas.interpreter import RaceError
+from fuser.pallas.language import (
+    align_to,
     broadcast_to,
     cdiv,
     debug_check,
@@ -28,6 +30,7 @@ from fuser.pallas.language import (
     next_power_of_2,
     reciprocal,
     run_scoped,
+    run_state,
     store,
     strides_from_shape,
     when,
@@ -105,6 +108,7 @@ __all__ = [
     "program_id",
     "reciprocal",
     "run_scoped",
+    "run_state",
     "squeezed",
     "store",
     "strides_from_shape",

@@ -29,6 +29,7 @@ from fuser.pallas.specs import (
     InterpretParams,
     extents,
     grid_of,
+    launch_asked,
     no_block_spec,
     parallel_axes,
 )
@@ -61,7 +62,8 @@ def pallas_call(
     `out_shape` is a tree of descriptions with `shape` and `dtype`. `in_specs` and `out_specs` are trees of BlockSpecs like the
     arguments and `out_shape`; without them Refs are to whole arrays. `input_output_aliases` maps the number of an argument's leaf
     to that of an output, which begins with what the argument holds. With `interpret` the kernel runs on NumPy and every access is
-    checked (InterpretParams says how); it may be differentiated and mapped as it is, in any case.
+    checked (InterpretParams says how); it may be differentiated and mapped as it is, in any case. `cost_estimate` is taken and
+    not needed: the cost model reads the kernel.
     ValueError where specs and arrays do not match, where the kernel returns something or captures arrays.
     """
     if grid_spec is not None:
@@ -70,6 +72,7 @@ def pallas_call(
     if in_specs is not no_block_spec and not isinstance(in_specs, (tuple, list)):
         raise ValueError(f"`in_specs` must be a tuple or a list. Found: {in_specs}")
     extent, names = grid_of(grid)
+    asked = launch_asked(compiler_params or {})
     out_leaves, out_tree = tree.flatten(out_shape)
     outputs = [described(leaf) for leaf in out_leaves]
     title = name or function_name(kernel)
@@ -88,6 +91,8 @@ def pallas_call(
                 *values, kernel=Interpreted(params), out_avals=tuple(outputs), parallel=parallel
             )
         else:
+            if asked:
+                params["asked"] = asked
             results = pallas_call_p.bind(*values, **params, out_avals=tuple(outputs), parallel=parallel)
         return tree.unflatten(out_tree, results)
 

@@ -29,12 +29,13 @@ class RaceError(FuserError):
 
 
 class View:
-    """A Ref while a kernel is interpreted: an ndarray, what was read and written of it, and its name for messages."""
+    """A Ref while a kernel is interpreted: an ndarray, what was read, written and updated atomically of it, its name for messages."""
 
     def __init__(self, array: np.ndarray, name: str) -> None:
         self.array, self.name = array, name
         self.read = np.zeros(array.shape, bool)
         self.written = np.zeros(array.shape, bool)
+        self.updated = np.zeros(array.shape, bool)
 
 
 def interpreted(
@@ -113,42 +114,45 @@ def _copied(array: np.ndarray, block: tuple[Extent, ...], starts: list[int], nam
 
 
 def _stored(array: np.ndarray, view: View, block: tuple[Extent, ...], starts: list[int]) -> None:
-    if view.written.any():
+    changed = view.written | view.updated
+    if changed.any():
         of_array, of_block = _inside(array.shape, block, starts)
         whole = [e.size for e in block]
-        mask = view.written.reshape(whole)[of_block]
+        mask = changed.reshape(whole)[of_block]
         array[of_array] = np.where(mask, view.array.reshape(whole)[of_block], array[of_array])
 
 
 class _Races:
-    """Which program last wrote and read each element, told apart by their numbers along the parallel dimensions."""
+    """Which program last wrote, read and updated each element, told apart by their numbers along the parallel dimensions."""
 
     def __init__(self, shape: Sequence[int], rank: int, parallel: tuple[int, ...]) -> None:
         self.parallel = parallel
-        self.writer: np.ndarray | None = np.full(shape, -1, np.int64) if parallel else None
-        self.reader: np.ndarray | None = np.full(shape, -1, np.int64) if parallel else None
+        self.writer, self.reader, self.updater = (np.full(shape, -1, np.int64) for _ in range(3))
 
     def note(self, view: View, starts: list[int], block: Any, number: Any, name: str) -> None:
-        """RaceError where this program touches what another one along a parallel dimension wrote, or writes what one read."""
-        if self.writer is None or self.reader is None:
+        """RaceError where this program touches what another one along a parallel dimension wrote, or writes what one read. What
+        several programs update atomically, and do not touch otherwise, is no race."""
+        if not self.parallel:
             return
         own = 0
         for axis in self.parallel:
             own = own * 1_000_003 + number[axis]
         of_array, of_block = _inside(self.writer.shape, block, starts)
         whole = [e.size for e in block]
-        read, written = view.read.reshape(whole)[of_block], view.written.reshape(whole)[of_block]
-        writer, reader = self.writer[of_array], self.reader[of_array]
+        read, written, updated = (a.reshape(whole)[of_block] for a in (view.read, view.written, view.updated))
+        writer, reader, updater = (a[of_array] for a in (self.writer, self.reader, self.updater))
         other = lambda who: (who != -1) & (who != own)
-        bad = ((read | written) & other(writer)) | (written & other(reader))
+        bad = ((read | written | updated) & other(writer)) | ((written | updated) & other(reader))
+        bad |= (read | written) & other(updater)
         if bad.any():
             at = tuple(int(p) + s.start for p, s in zip(np.argwhere(bad)[0], of_array))
+            does = "writes" if (written | updated)[tuple(np.argwhere(bad)[0])] else "reads"
             raise RaceError(
-                f"a race in {name}: program {number} {'writes' if written[tuple(np.argwhere(bad)[0])] else 'reads'} element {at} of "
+                f"a race in {name}: program {number} {does} element {at} of "
                 f"{view.name}, which another program touches that may run at the same time; give each program elements of its own, "
-                'or declare the dimension of the grid "arbitrary"'
+                'update it by atomics alone, or declare the dimension of the grid "arbitrary"'
             )
-        writer[written], reader[read] = own, own
+        writer[written], reader[read], updater[updated] = own, own, own
 
 
 # The body.
@@ -309,6 +313,30 @@ def _masked_swap(eqn: Eqn, view: View, value: Any, mask: Any, *indices: Any) -> 
     return before
 
 
+_UPDATES: dict[str, Callable[..., Any]] = {
+    "add": lambda before, value, compared: before + value,
+    "max": lambda before, value, compared: np.maximum(before, value),
+    "min": lambda before, value, compared: np.minimum(before, value),
+    "and": lambda before, value, compared: before & value,
+    "or": lambda before, value, compared: before | value,
+    "xor": lambda before, value, compared: before ^ value,
+    "xchg": lambda before, value, compared: value,
+    "cas": lambda before, value, compared: value if before == compared else before,
+}
+
+
+def _atomic(eqn: Eqn, view: View, value: Any, compared: Any, mask: Any, *indices: Any) -> np.ndarray:
+    """Element by element: positions may repeat."""
+    at = _positions(eqn, view, eqn.params["index"], indices, mask)
+    before = np.array(view.array[at])
+    for n in np.argwhere(np.broadcast_to(mask, before.shape)):
+        own, place = tuple(n), tuple(a[tuple(n)] for a in at)
+        before[own] = view.array[place]
+        view.array[place] = _UPDATES[eqn.params["kind"]](view.array[place], value[own], compared[own])
+        view.updated[place] = True
+    return before
+
+
 def _new_ref(eqn: Eqn, value: np.ndarray) -> View:
     return View(np.array(value), "a Ref of the kernel")
 
@@ -320,6 +348,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "addupdate": _addupdate,
     "masked_load": _masked_load,
     "masked_swap": _masked_swap,
+    "atomic": _atomic,
     "freeze": lambda eqn, view: view.array,
     "free_ref": lambda eqn, view: [],
 }

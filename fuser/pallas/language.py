@@ -10,12 +10,12 @@ import numpy as np
 
 from fuser.lax.control import cond, fori_loop
 from fuser.lax.reduction import dot_general
-from fuser.lax.values import as_value, convert
+from fuser.lax.values import as_value
 from fuser.numpy.creation import zeros
 from fuser.numpy.movement import broadcast_to
 from fuser.ops.state import indexed_type
 from fuser.pallas.primitives import masked_load_p, masked_swap_p
-from fuser.ref import _fitting, addupdate, get, new_ref, swap
+from fuser.ref import _fitting, freeze, get, new_ref, swap
 from fuser.ref.indices import parsed
 from fuser.ref.views import whole_ref
 from fuser.trace import tree
@@ -62,47 +62,6 @@ def _there(ref: Any, index: Any, indices: Sequence[Any]) -> Any:
     return indexed_type(type_of(ref).inner_aval, index, tuple(type_of(i) for i in indices), masked=True)  # type: ignore[attr-defined]
 
 
-def _atomic(name: str, combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def atomic(x_ref: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
-        before = load(x_ref, idx, mask=mask)
-        if name == "atomic_add" and mask is None:
-            addupdate(x_ref, idx, broadcast_to(convert(as_value(val), before.dtype), before.shape))
-        else:
-            store(x_ref, idx, combine(before, val), mask=mask)
-        return before
-
-    atomic.__name__ = atomic.__qualname__ = name
-    atomic.__doc__ = "Combine what the Ref holds at `idx` with `val`, as one step that no other program divides; what stood there before."
-    return atomic
-
-
-def _combined(name: str) -> Callable[[Any, Any], Any]:
-    def combine(a: Any, b: Any) -> Any:
-        from fuser import numpy
-
-        return getattr(numpy, name)(a, b)
-
-    return combine
-
-
-atomic_add = _atomic("atomic_add", _combined("add"))
-atomic_max = _atomic("atomic_max", _combined("maximum"))
-atomic_min = _atomic("atomic_min", _combined("minimum"))
-atomic_and = _atomic("atomic_and", _combined("bitwise_and"))
-atomic_or = _atomic("atomic_or", _combined("bitwise_or"))
-atomic_xor = _atomic("atomic_xor", _combined("bitwise_xor"))
-atomic_xchg = _atomic("atomic_xchg", lambda a, b: b)
-
-
-def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
-    """Write `val` where the Ref holds `cmp`, as one step; what stood there before."""
-    from fuser.numpy.maths import where
-
-    before = get(ref)
-    swap(ref, None, where(before == cmp, val, before))
-    return before
-
-
 def when(condition: Any) -> Callable[[Callable[[], Any]], Any]:
     """A decorator that runs a function of no arguments if the condition holds."""
 
@@ -146,6 +105,17 @@ def with_scoped(
     return lambda f: (
         lambda *args: run_scoped(functools.partial(f, *args), *types, collective_axes=collective_axes, **named)
     )
+
+
+def run_state(f: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of arrays: `f` of Refs that begin as they are; what the Refs hold at last."""
+
+    def run(init: Any) -> Any:
+        refs = tree.map(new_ref, init)
+        f(refs)
+        return tree.map(freeze, refs)
+
+    return run
 
 
 def dot(

@@ -34,7 +34,7 @@ from fuser.ops.discharge import Discharged, discharged
 from fuser.ops.movement import reshaped
 from fuser.ops.state import indexed_type
 from fuser.pallas import grid_axes, index_set_splitting, interpreter
-from fuser.pallas.specs import Extent, Kind
+from fuser.pallas.specs import Extent, Kind, launch_fits
 from fuser.ref.access import dynamic_slice, dynamic_update_slice, elements, replaced
 from fuser.trace.batch import moved, size_of
 from fuser.trace.body import reads
@@ -55,6 +55,7 @@ def _type(
     vmapped: int,
     aliases: tuple[tuple[int, int], ...],
     out_avals: tuple[ArrayType, ...],
+    asked: tuple[tuple[str, int], ...] = (),
     **params: Any,
 ) -> tuple[ArrayType, ...]:
     arrays, ids = (*avals, *out_avals), len(grid) - vmapped
@@ -68,7 +69,7 @@ def _type(
     for i, o in aliases if fits else ():
         fits = fits and 0 <= i < len(avals) and 0 <= o < len(out_avals)
         fits = fits and (avals[i].shape, avals[i].dtype) == (out_avals[o].shape, out_avals[o].dtype)
-    if not fits:
+    if not (fits and launch_fits(asked)):
         raise TypeRuleError(
             f"pallas_call of {', '.join(map(str, avals))} has blocks, index maps or Refs of other arrays"
         )
@@ -279,6 +280,7 @@ def _as_one_kernel(
             interpreter.interpreted, jaxpr=jaxpr, index_maps=index_maps, blocks=blocks, grid=grid, vmapped=vmapped,
             aliases=aliases, out_avals=out_avals, parallel=parallel, **params,
         ),
+        asked=params.get("asked", ()),
     )  # fmt: skip
     own = {"kernel": kernel, "out_avals": out_avals}
     eqn = Eqn(
@@ -398,7 +400,7 @@ def _masked_swap_type(ref: Any, value: ArrayType, mask: ArrayType, *indices: Arr
     return indexed_type(ref.inner_aval, index, indices, masked=True)
 
 
-def _room(x: Any, index: Index) -> Any:
+def room(x: Any, index: Index) -> Any:
     """The array with room behind it for windows that begin inside and end outside."""
     parts = [p for p in index if p is not None]
     spans = [(p.size - 1) * p.stride if isinstance(p, Window) and p.start is None else 0 for p in parts]
@@ -408,12 +410,12 @@ def _room(x: Any, index: Index) -> Any:
 
 
 def _masked_load(cell: Any, mask: Any, other: Any, *indices: Any, index: Index) -> Any:
-    return where(mask, elements(_room(cell.value, index), index, indices), other)
+    return where(mask, elements(room(cell.value, index), index, indices), other)
 
 
 def _masked_swap(cell: Any, value: Any, mask: Any, *indices: Any, index: Index) -> Any:
     before = cell.value
-    roomy = _room(before, index)
+    roomy = room(before, index)
     old = elements(roomy, index, indices)
     after = replaced(roomy, where(mask, value, old), index, indices)
     cell.value = static_slice(after, [0] * before.ndim, before.shape) if roomy is not before else after

@@ -157,7 +157,8 @@ class CostEstimate:
 @dataclasses.dataclass(frozen=True)
 class CompilerParams:
     """What a backend is told of a kernel. `dimension_semantics` says of each grid dimension "parallel" or "arbitrary": programs
-    along a parallel one may run at once, and the interpreter refuses those that write what others read or write."""
+    along a parallel one may run at once, and the interpreter refuses those that write what others read or write. `num_warps` and
+    `num_stages` are those of a kernel that becomes a Triton function of its own, which else chooses them by its blocks."""
 
     dimension_semantics: Sequence[str] | None = None
     num_warps: int | None = None
@@ -218,3 +219,24 @@ def parallel_axes(params: Any, grid: tuple[int, ...]) -> tuple[int, ...]:
         named.get("dimension_semantics") if isinstance(named, Mapping) else getattr(named, "dimension_semantics", None)
     )
     return tuple(n for n, word in enumerate(given or ()) if str(getattr(word, "value", word)).lower() == "parallel")
+
+
+def launch_asked(params: Any) -> tuple[tuple[str, int], ...]:
+    """The options of a GPU's launch that are asked for. ValueError for what is no number of warps or stages."""
+    named: Any = params.get("triton", params) if isinstance(params, Mapping) else params
+    read = named.get if isinstance(named, Mapping) else lambda name: getattr(named, name, None)
+    found = ((name, read(name)) for name in ("num_warps", "num_stages"))
+    asked = tuple((name, value) for name, value in found if value is not None)
+    if not launch_fits(asked):
+        raise ValueError(
+            f"compiler_params ask for {', '.join(f'{name}={value!r}' for name, value in asked)}; num_warps is 1, 2, 4, 8, 16 or 32, and "
+            "num_stages 1 to 8"
+        )
+    return asked
+
+
+def launch_fits(asked: Any) -> bool:
+    """Whether these are options that a launch can have."""
+    allowed = {"num_warps": (1, 2, 4, 8, 16, 32), "num_stages": range(1, 9)}
+    pairs = type(asked) is tuple and all(type(pair) is tuple and len(pair) == 2 for pair in asked)
+    return pairs and all(name in allowed and type(value) is int and value in allowed[name] for name, value in asked)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser import backends, dtypes
+from fuser import dtypes
 from fuser.api.stages import Compiled, Traced
 from fuser.config import config
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
@@ -25,6 +25,7 @@ from fuser.lax.values import as_value, putting
 from fuser.ops.elementwise import copy_p
 from fuser.parallel.layout import Format
 from fuser.parallel.mesh import mesh_in_scope
+from fuser.parallel.places import is_first_gpu, on_device, on_first_gpu, only_part
 from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDeviceSharding, check_spec
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime import device as _device
@@ -65,11 +66,16 @@ class Shard:
 
 
 def from_parts(
-    shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[np.ndarray | None], weak: bool = False
+    shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[Any], weak: bool = False
 ) -> Array:
-    """The array whose parts, in the order of the sharding's devices, are these."""
-    if isinstance(sharding, SingleDeviceSharding) and sharding.devices[0] == own_cpu() and not _device.several():
-        return Array(parts[0], weak)
+    """The array whose parts, in the order of the sharding's devices, are these: wherever they lie, and from there to their devices."""
+    parts = [on_device(part, device) for part, device in zip(parts, sharding.devices, strict=True)]
+    if isinstance(sharding, SingleDeviceSharding):
+        device = sharding.devices[0]
+        if device == own_cpu() and not _device.several():
+            return Array(parts[0], weak)
+        if device.platform == "cuda" and len(_device.cuda_devices()) == 1:
+            return Array(parts[0], weak)
     follow_devices()
     return Array(Shards(shape, dtype, sharding, parts), weak)
 
@@ -225,9 +231,9 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
     if target is None or isinstance(target, Space):
         return value
     single = _single(target)
-    if single is not None and single.platform == "cuda":
+    if single is not None and single.platform == "cuda" and is_first_gpu(single):
         with transfers.suspended():
-            result = _on_gpu(value, single)
+            result = on_first_gpu(value, single)
     else:
         sharding = as_sharding(target, "device_put")
         if isinstance(leaf, Array):
@@ -245,19 +251,6 @@ def _single(target: Any) -> Device | None:
     if isinstance(target, SingleDeviceSharding):
         return target.devices[0]
     return target if isinstance(target, Device) else None
-
-
-def _on_gpu(value: Array, device: Device) -> Array:
-    """The array in a GPU's memory; itself if it is there."""
-    place = backends.get("triton").memory.place
-    data = value._present()
-    placed = place(to_numpy(value) if isinstance(data, Shards) else data)
-    result = value if placed is data else Array(placed, value.weak_type, value.dtype)
-    if result.device != device:
-        raise UnsupportedError(
-            f"device_put to {device}: programs of this process run on {result.device}; use that device"
-        )
-    return result
 
 
 def _on_host(value: Array) -> Array:
@@ -284,12 +277,12 @@ def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") ->
         target = NamedSharding(mesh, target)
     if not isinstance(target, Sharding):
         raise TypeError(f"{function} takes a Device, a Sharding or a PartitionSpec, got {target!r}")
-    for found in target.devices:
-        if found.platform != "cpu":
-            raise UnsupportedError(
-                f"{function} to {found}: arrays are laid out over devices of the CPU only, so far; name devices of "
-                'fuser.devices("cpu")'
-            )
+    platforms = {found.platform for found in target.devices}
+    if len(platforms) > 1 or not platforms <= {"cpu", "cuda"}:
+        raise UnsupportedError(
+            f"{function} to {', '.join(map(str, target.devices))}: arrays are laid out over devices of the CPU, or over GPUs; name "
+            'those of fuser.devices("cpu") or of fuser.devices("cuda")'
+        )
     return target
 
 
@@ -422,7 +415,7 @@ def make_array_from_single_device_arrays(
             raise ValueError(
                 f"Input buffers to `Array` must have matching dtypes. Got {array.dtype}, expected {wanted} for the part on {array.device}"
             )
-    parts = [to_numpy(held[d]) if d in held else None for d in target.devices]
+    parts = [only_part(held[d]) if d in held else None for d in target.devices]
     return from_parts(shape, wanted, target, parts)
 
 

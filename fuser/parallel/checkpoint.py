@@ -26,7 +26,7 @@ from fuser.parallel.sharding import Sharding
 from fuser.parallel.transport import connections
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.processes import processes
-from fuser.runtime.shards import Shards
+from fuser.runtime.shards import Shards, on_host
 from fuser.tree_util import keystr, tree_flatten_with_path, tree_unflatten
 
 Offsets = tuple[int, ...]
@@ -139,7 +139,7 @@ def _held(name: str, leaf: Any) -> Leaf:
     for (_, index), part in zip(data.sharding.devices_indices_map(shape).items(), data.arrays):
         offsets = _offsets(index)
         if offsets not in seen and part is not None:
-            parts[offsets] = part
+            parts[offsets] = on_host(part)
         seen.add(offsets)
     return Leaf(name, shape, data.dtype, parts)
 

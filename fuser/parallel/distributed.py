@@ -9,11 +9,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import datetime
+import json
+import socket
+from collections.abc import Sequence
 from typing import Any
 
 from fuser.config import config, environment
 from fuser.errors import UnsupportedError
 from fuser.parallel.transport import Connections, connect, connections
+from fuser.runtime import device
 from fuser.runtime.processes import Processes, processes, set_processes
 
 
@@ -21,13 +25,15 @@ def initialize(
     coordinator_address: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
+    local_device_ids: int | Sequence[int] | None = None,
     *,
     initialization_timeout: float = 300,
     collective_timeout: float | None = None,
 ) -> None:
     """Join the processes that run this program.
 
-    `coordinator_address` is "host:port" of process 0, `process_id` the number of this process below `num_processes`; what
+    `coordinator_address` is "host:port" of process 0, `process_id` the number of this process below `num_processes`,
+    `local_device_ids` the GPUs of this machine that are its own (an equal share where nothing is said); what
     is left out is taken from torchrun's environment (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK). A process that does not
     come to a collective within `collective_timeout` seconds (60, FUSER_COLLECTIVE_TIMEOUT) is an error on all others.
     ValueError where something is missing, RuntimeError where it is called twice or the others do not come in time.
@@ -47,9 +53,33 @@ def initialize(
     group, store = _group(address, count, index, float(initialization_timeout))
     store.set(f"fuser/devices/{index}", str(config.num_cpu_devices))
     counts = tuple(int(store.get(f"fuser/devices/{n}")) for n in range(count))
-    set_processes(Processes(index, counts))
+    set_processes(Processes(index, counts, _gpus(store, count, index, local_device_ids)))
     connect(Connections(group, store))
     atexit.register(shutdown)
+
+
+def _gpus(store: Any, count: int, index: int, given: int | Sequence[int] | None) -> tuple[tuple[int, ...], ...]:
+    """Of each process the GPUs that are its own; nothing where none has one.
+
+    Those that say nothing, on one machine and with the same GPUs visible, get equal shares of them in their order.
+    """
+    visible = device.local_gpus()
+    own = list(visible) if given is None else [given] if isinstance(given, int) else list(given)
+    if not set(own) <= set(visible):
+        raise ValueError(f"local_device_ids {own} are to be among the GPUs of this process, {visible}")
+    where = [socket.gethostname(), environment("CUDA_VISIBLE_DEVICES"), given is None]
+    store.set(f"fuser/gpus/{index}", json.dumps([where, own]))
+    told = [json.loads(store.get(f"fuser/gpus/{n}")) for n in range(count)]
+    found = []
+    for process, (place, gpus) in enumerate(told):
+        beside = [n for n, other in enumerate(told) if other == [place, gpus]] if place[-1] else [process]
+        share = beside.index(process), len(beside)
+        found.append(tuple(gpus[share[0] * len(gpus) // share[1] : (share[0] + 1) * len(gpus) // share[1]]))
+    if found[index] and device.has_cuda():
+        import torch
+
+        torch.cuda.set_device(found[index][0])  # before the driver's library is opened for it
+    return tuple(found) if any(found) else ()
 
 
 def _address() -> str | None:

@@ -17,6 +17,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.parallel.arrays import from_parts, laid_out
 from fuser.parallel.mesh import Mesh, mesh_to_follow
+from fuser.parallel.places import only_part, working_on
 from fuser.parallel.sharding import NamedSharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime.array import Array, to_numpy
@@ -96,10 +97,11 @@ class Following:
         saved, self.everywhere, self.home = (self.everywhere, self.home), mesh_to_follow(), True
         try:
             plain = [Array(v._data.arrays[0], v.weak_type) if type(v._data) is Shards else v for v in values]
-            result = EVALUATION.process(primitive, tuple(plain), params)
+            with working_on(place):
+                result = EVALUATION.process(primitive, tuple(plain), params)
         finally:
             self.everywhere, self.home = saved
-        put = lambda r: from_parts(r.shape, r.dtype, place, [to_numpy(r)], r.weak_type) if type(r) is Array else r
+        put = lambda r: from_parts(r.shape, r.dtype, place, [only_part(r)], r.weak_type) if type(r) is Array else r
         return [put(r) for r in result] if primitive.multiple_results else put(result)
 
     def on_all(self, mesh: Mesh, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:

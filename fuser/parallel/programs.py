@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser import backends
 from fuser.api import progress
 from fuser.api.jitted import jit
 from fuser.api.placement import Placement, Said
@@ -29,8 +31,8 @@ from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.network import described
 from fuser.parallel.other_axes import finest, in_axes_of, over, said_by, with_axes_of
-from fuser.parallel.passes import fewer_collectives
-from fuser.parallel.run import backend_of_devices, run
+from fuser.parallel.places import only_part, working_on
+from fuser.parallel.run import backend_of_devices, collectives_of, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec, spec_of
 from fuser.parallel.spmd import Spread, spread
@@ -38,7 +40,7 @@ from fuser.parallel.traffic import messages
 from fuser.parallel.transport import in_turn
 from fuser.parallel.uneven import even
 from fuser.passes.inline import inline_calls
-from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
@@ -55,10 +57,9 @@ class SpreadLowered(Lowered):
     def __init__(
         self, traced: Traced, divided: Spread, consts: Sequence[Any], layouts: Sequence[NamedSharding | None]
     ) -> None:
-        backend = with_schedule(backend_of_devices(), traced._backend.asked)
-        several = isinstance(divided.mesh, Mesh) and divided.mesh.is_multi_process
+        backend = with_schedule(backend_of_devices(divided.mesh), traced._backend.asked)
         with progress.stage(progress.LOWERING, traced.graph.name):
-            lowering = lower(fewer_collectives(divided.graph, divided.mesh.shape, several), backend)
+            lowering = lower(collectives_of(divided.graph, divided.mesh), backend)
         super().__init__(traced, lowering)
         self.spread = divided
         self.consts = consts
@@ -94,7 +95,7 @@ class SpreadCompiled(Compiled):
     def __init__(self, lowered: SpreadLowered, divided: Spread) -> None:
         traced = lowered.traced
         structures = [tree.structure([0] * len(v)) for v in (divided.graph.invars, divided.graph.outvars)]
-        local = Traced(divided.graph, structures[0], structures[1], (), backend_of_devices())
+        local = Traced(divided.graph, structures[0], structures[1], (), backend_of_devices(divided.mesh))
         with in_turn():
             own = Lowered(local, lowered.lowering).compile()
         super().__init__(local, own.program)
@@ -399,20 +400,26 @@ class OneLowered(Lowered):
     """A program whose arrays lie on one device, which is not the first."""
 
     def __init__(self, traced: Traced, place: Sharding) -> None:
+        if place.devices[0].platform == "cuda":
+            traced = copy.copy(traced)
+            traced._backend = with_schedule(backends.get("triton"), traced._backend.asked)
         super().__init__(traced, lower(traced.graph, traced._backend))
         self.place = place
 
     def compile(self) -> Compiled:
-        compiled, place = super().compile(), self.place
+        place = self.place
+        with working_on(place):
+            compiled = super().compile()
         program, donated = compiled._run, self.traced.donated
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
-            plain = [Array(to_numpy(laid_out(v, place)), v.weak_type) for v in values]
-            results = program(plain, tuple(range(len(plain))))
+            plain = [Array(only_part(laid_out(v, place)), v.weak_type) for v in values]
+            with working_on(place):
+                results = program(plain, tuple(range(len(plain))))
             for position in donated:
                 with contextlib.suppress(AttributeError):
                     values[position].delete("it was donated to a jitted call")
-            return tree.map(lambda r: from_parts(r.shape, r.dtype, place, [to_numpy(r)], r.weak_type), results)
+            return tree.map(lambda r: from_parts(r.shape, r.dtype, place, [only_part(r)], r.weak_type), results)
 
         compiled._run, compiled.place = call, place
         return compiled

@@ -14,7 +14,6 @@ import numpy as np
 
 from fuser import backends
 from fuser.api import progress
-from fuser.api.eager import backend_name
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.backends.base import Alike, KernelSource, Memory
 from fuser.backends.c.backend import C
@@ -39,6 +38,7 @@ from fuser.parallel.partial_manual import divisible
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.sharding import NamedSharding, Sharding
 from fuser.parallel.spec import PartitionSpec, names, spec_of, split_axes
+from fuser.parallel.transfers import in_transfers
 from fuser.parallel.transport import Peers, in_turn
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import FusionGroup, Kind, Refusal
@@ -52,6 +52,7 @@ from fuser.runtime.toolchain import thread_count
 from fuser.trace import tree
 from fuser.trace.tangent import as_array
 
+MOST_NAMED = 3  # collectives of a program, in an error
 SEQUENTIAL_FLOPS, SEQUENTIAL_BYTES = 1 << 16, 1 << 17  # about ten microseconds
 
 
@@ -108,17 +109,29 @@ class OneThread(C):
 _ONE_THREAD = OneThread()
 
 
-def backend_of_devices() -> Any:
-    """The backend that compiles for one of several devices of the CPU."""
-    name = backend_name()
-    if name == "c":
+def backend_of_devices(mesh: Any = None) -> Any:
+    """The backend that compiles for one of the devices of a mesh; of the CPU where none is given, or it has no devices."""
+    platforms = {device.platform for device in mesh.flat} if isinstance(mesh, Mesh) else {"cpu"}
+    name = config.backend or {"cuda": "triton", "cpu": "c"}.get(max(platforms), max(platforms))
+    if platforms == {"cuda"} and name == "triton":
+        from fuser.parallel.gpus import backend_of_gpus  # which imports the Triton backend
+
+        return backend_of_gpus(mesh)
+    if platforms == {"cpu"} and name == "c":
         return _ONE_THREAD
-    if name == "reference":
+    if platforms == {"cpu"} and name == "reference":
         return backends.get(name)
     raise UnsupportedError(
-        f"several devices run programs of the c and reference backends, not of {name} ({current_source().short}); "
-        'make a mesh of fuser.devices("cpu") with FUSER_BACKEND=c'
+        f"devices of {' and '.join(sorted(platforms))} in one mesh do not run programs of the {name} backend ({current_source().short}); "
+        "those of the CPU run the c and reference backends, GPUs triton, and a mesh has devices of one platform"
     )
+
+
+def collectives_of(graph: Graph, mesh: Any) -> Graph:
+    """One device's graph with the collectives that the devices of the mesh run."""
+    if isinstance(mesh, Mesh) and mesh.flat and mesh.flat[0].platform == "cuda":
+        return in_transfers(fewer_collectives(graph, mesh.shape), mesh)
+    return fewer_collectives(graph, mesh.shape, isinstance(mesh, Mesh) and mesh.is_multi_process)
 
 
 @functools.lru_cache(maxsize=256)
@@ -128,9 +141,7 @@ def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
         graph = with_tokens(without_refs(graph))
     graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
-    traced = Traced(
-        fewer_collectives(graph, mesh.shape, mesh.is_multi_process), structures[0], structures[1], (), backend
-    )
+    traced = Traced(collectives_of(graph, mesh), structures[0], structures[1], (), backend)
     with in_turn():
         with progress.stage(progress.LOWERING, graph.name):
             lowering = lower(traced.graph, backend)  # of one device: not to be divided again
@@ -220,7 +231,7 @@ def run(
 
     `layouts` are the shardings of results that are known by more than `out_specs`.
     """
-    own = own or compiled(graph, mesh, backend_of_devices())
+    own = own or compiled(graph, mesh, backend_of_devices(mesh))
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
     results = _on_devices(graph, mesh, own, operands)
     found = []
@@ -244,6 +255,8 @@ def _types(graph: Graph, mesh: Mesh, out_specs: Specs) -> list[tuple[Any, ...]]:
 
 def _on_devices(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence[Any]]) -> list[Any]:
     """For each device the list of its results, None for those of other processes; `operands` are lists of parts."""
+    if mesh.flat[0].platform == "cuda":
+        return _on_gpus(graph, mesh, own, operands)
     program, grid = own.executable, grid_of(mesh)
     whole = lambda rank: program.call(*[o[rank] for o in operands])
     if mesh.is_multi_process:
@@ -254,6 +267,21 @@ def _on_devices(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence
         return cooperative.run_apart(grid, whole)
     begin = lambda rank: program.suspended(*[o[rank] for o in operands])
     return cooperative.run(grid, begin, 1 if short(own) else min(_threads(config.threads), mesh.size))
+
+
+def _on_gpus(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence[Any]]) -> list[Any]:
+    from fuser.parallel import gpus
+
+    peers = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
+    return gpus.run(mesh, gpus.executables(own, mesh), operands, _meeting_places(graph), peers)
+
+
+@functools.lru_cache(maxsize=1024)
+def _meeting_places(graph: Graph) -> str:
+    """The program and the first of its collectives, with the user's lines; nothing where devices do not wait for one another."""
+    found = [f"{asked(e)[2]} at {e.source}" for e in _every_eqn(graph) if is_meeting(e)]
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{graph.name}, with {', '.join(found[:MOST_NAMED])}{more}" if found else ""
 
 
 def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Specs, **params: Any) -> list[Array]:

@@ -63,6 +63,10 @@ class Connections:
             self._report = store.get(_news(processes().index)).decode()
             store.add("fuser/told", 1)
 
+    def reported(self) -> bool:
+        """Whether a process has failed, this one too."""
+        return bool(self._report) or self.failure is not None
+
     def close(self) -> None:
         """Take no further part: nothing waits for reports any more."""
         with contextlib.suppress(Exception):

@@ -323,7 +323,7 @@ class Array(_Base):
             import torch
 
             return bool(torch.cuda.current_stream(data.device).query())
-        return not _on_device(data) or bool(data.is_ready())
+        return bool(data.is_ready()) if _on_device(data) or type(data) is Shards else True
 
     def copy_to_host_async(self) -> None:
         """Begin to copy the values to the host, where they are needed next; nothing on the CPU, where they are."""

@@ -84,7 +84,11 @@ class Device:
     @property
     def local_hardware_id(self) -> int:
         found = processes()
-        return self.id - found.firsts[self.process] if self.platform == "cpu" else self.id
+        if self.platform == "cpu":
+            return self.id - found.firsts[self.process]
+        if self.platform != "cuda" or not found.gpus:
+            return self.id
+        return found.gpus[self.process][self.id - sum(map(len, found.gpus[: self.process]))]
 
     @property
     def client(self) -> Client:
@@ -151,11 +155,34 @@ SETTLED: dict[str, Client] = {}
 @functools.cache
 def cuda(index: int) -> Device:
     """The CUDA device of that number."""
-    if native is not None and (name := native.cuda_name()) is not None and index == native.cuda_device():
-        return Device("cuda", index, name)
+    if native is not None and native.cuda_name() is not None and index < native.cuda_count():
+        before = native.cuda_use(index)
+        try:
+            return Device("cuda", index, native.cuda_name())
+        finally:
+            native.cuda_use(before)
     import torch
 
     return Device("cuda", index, torch.cuda.get_device_name(index))
+
+
+def local_gpus() -> list[int]:
+    """The numbers of the GPUs that this process can use."""
+    if not has_cuda():
+        return []
+    import torch
+
+    return list(range(torch.cuda.device_count()))
+
+
+def cuda_devices() -> list[Device]:
+    """The GPUs of all processes, process after process; those of this machine where there is one process."""
+    found = processes()
+    if not found.gpus:
+        return [cuda(index) for index in local_gpus()]
+    owners = [p for p, own in enumerate(found.gpus) for _ in own]
+    kind = cuda(found.gpus[found.index][0]).kind if found.gpus[found.index] else "cuda"
+    return [Device("cuda", n, kind, owner) for n, owner in enumerate(owners)]
 
 
 def of_jax(array: Any) -> Device:
@@ -232,10 +259,8 @@ def devices(platform: str | None = None) -> list[Device]:
     platform = platform or own_platform()
     if platform == "cpu":
         return cpu_devices()
-    if platform in ("cuda", "gpu") and has_cuda():
-        import torch
-
-        return [cuda(index) for index in range(torch.cuda.device_count())]
+    if platform in ("cuda", "gpu") and (gpus := cuda_devices()):
+        return gpus
     known = "cpu, cuda" if has_cuda() else "cpu"
     raise RuntimeError(f"there is no platform {platform!r} on this machine; it has {known}")
 

@@ -15,6 +15,9 @@ class Processes:
 
     index: int = 0
     counts: tuple[int, ...] | None = None
+    gpus: tuple[
+        tuple[int, ...], ...
+    ] = ()  # of each process the GPUs of its machine that are its own, where there are several processes
 
     @property
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""`Shards`: what an Array over several devices holds, one ndarray a device and the sharding that says which part each is.
+"""`Shards`: what an Array over several devices holds, one array a device (an ndarray, or one in a GPU's memory) and the sharding that says which part each is.
 
 It knows shape and dtype, and assembles the whole on demand. A sharding is any object with `devices_indices_map(shape)`;
 equal parts of replicated arrays may be one ndarray. Parts on devices of other processes are None.
@@ -11,6 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from fuser.runtime.core import native
+
+
+def on_gpu(part: Any) -> bool:
+    """Whether a part is the native core's, in a GPU's memory."""
+    return native is not None and isinstance(part, native.DeviceArray)
+
+
+def on_host(part: Any) -> np.ndarray[Any, Any]:
+    """A part's values."""
+    return native.device_download(part) if on_gpu(part) else part  # type: ignore[no-any-return]
+
 
 class Shards:
     """An array in parts: `arrays[n]` is the part of the n-th device of `sharding`, in its order; None in another process.
@@ -20,9 +32,7 @@ class Shards:
 
     __slots__ = ("__weakref__", "arrays", "committed", "dtype", "shape", "sharding")
 
-    def __init__(
-        self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[np.ndarray[Any, Any] | None]
-    ) -> None:
+    def __init__(self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[Any]) -> None:
         self.shape = list(shape)
         self.dtype = dtype
         self.sharding = sharding
@@ -41,7 +51,7 @@ class Shards:
                 f"an array of shape {shape} that is unreduced over {', '.join(map(repr, sorted(self.sharding.unreduced, key=str)))} has no "
                 "values before its terms are added; reshard it, to P() for one"
             )
-        held = [a for a in self.arrays if a is not None]
+        held = [on_host(a) for a in self.arrays if a is not None]
         if held and held[0].shape == shape:
             return held[0]
         if len(held) < len(self.arrays):
@@ -74,7 +84,14 @@ class Shards:
         return self._assembled()[index]
 
     def block_until_ready(self) -> None:
-        """Nothing to wait for: devices of the CPU are done when a call returns."""
+        """Wait for the parts on GPUs; devices of the CPU are done when a call returns."""
+        for part in self.arrays:
+            if on_gpu(part):
+                part.block_until_ready()
+
+    def is_ready(self) -> bool:
+        """Whether all parts here are computed."""
+        return all(part.is_ready() for part in self.arrays if on_gpu(part))
 
     def __dlpack__(self, **options: Any) -> Any:
         raise BufferError(

@@ -18,7 +18,6 @@ typedef struct { /* cublasLtMatmulHeuristicResult_t */
 
 static struct {
     void *library;
-    Handle handle;
     int (*create)(Handle *);
     int (*desc_create)(Handle *, int, int);
     int (*desc_set)(Handle, int, const void *, size_t);
@@ -61,10 +60,21 @@ Product *product_of(PyObject *capsule) { return PyCapsule_GetPointer(capsule, ki
 
 Status multiply(Product *product, Address a, Address b, Address out, Address workspace, Handle stream) {
     static const double zero[2];
-    int result = blas.multiply(blas.handle, product->desc, product->one, (void *)(uintptr_t)b, product->b, (void *)(uintptr_t)a,
+    int result = blas.multiply(here()->blas, product->desc, product->one, (void *)(uintptr_t)b, product->b, (void *)(uintptr_t)a,
                                product->a, zero, (void *)(uintptr_t)out, product->c, (void *)(uintptr_t)out, product->c,
                                product->found.algorithm, (void *)(uintptr_t)workspace, product->found.workspace, stream);
     return result ? OF_BLAS + result : 0;
+}
+
+/* The handle of the thread's device, made where there is none; -1 with an exception set. */
+static int need_handle(void) {
+    CONTEXT_GUARD(guard);
+    if (here()->blas != NULL)
+        return 0;
+    if (enter_device(&guard) < 0)
+        return -1;
+    int result = blas.create(&here()->blas);
+    return result ? (PyErr_Format(PyExc_OSError, "cuBLASLt does not start (status %d)", result), -1) : 0;
 }
 
 static void free_product(PyObject *capsule) {
@@ -96,6 +106,8 @@ static PyObject *blas_product(PyObject *module, PyObject *args) {
         return NULL;
     if (blas.library == NULL)
         return PyErr_Format(PyExc_RuntimeError, "cuBLASLt is not open; blas_open comes first");
+    if (need_handle() < 0)
+        return NULL;
     Product *product = PyMem_Calloc(1, sizeof *product);
     PyObject *capsule = product == NULL ? PyErr_NoMemory() : PyCapsule_New(product, kind, free_product);
     if (capsule == NULL)
@@ -119,7 +131,7 @@ static PyObject *blas_product(PyObject *module, PyObject *args) {
     for (int operand = 0; !result && operand < 4; operand++)
         result = blas.preference_set(preference, LEAST_ALIGNMENT + operand, &alignment, sizeof alignment);
     if (!result)
-        result = blas.choose(blas.handle, product->desc, product->b, product->a, product->c, product->c, preference, 1,
+        result = blas.choose(here()->blas, product->desc, product->b, product->a, product->c, product->c, preference, 1,
                              &product->found, &count);
     if (preference) blas.preference_destroy(preference);
     if (!result && count > 0)
@@ -145,11 +157,8 @@ static PyObject *blas_open(PyObject *module, PyObject *path) {
     for (size_t k = 0; k < sizeof symbols / sizeof *symbols; k++)
         if ((*symbols[k].place = dlsym(library, symbols[k].name)) == NULL)
             return PyErr_Format(PyExc_OSError, "%s has no %s", name, symbols[k].name);
-    int result = blas.create(&blas.handle);
-    if (result)
-        return PyErr_Format(PyExc_OSError, "cuBLASLt does not start (status %d)", result);
     blas.library = library;
-    Py_RETURN_NONE;
+    return need_handle() < 0 ? (blas.library = NULL, NULL) : Py_NewRef(Py_None);
 }
 
 static PyMethodDef functions[] = {

@@ -12,6 +12,7 @@ enum { LEAST = 512, STEPS = 8, CLASSES = 512 }; /* sizes between two powers of t
 typedef struct {
     Address address;
     Handle stream;
+    Device *device;
 } Free;
 
 static struct {
@@ -19,7 +20,6 @@ static struct {
     int count, room;
 } pool[CLASSES];
 static size_t live, kept, peak;
-static Handle order_event;
 static PyObject *refuse; /* refuse(bytes, label) raises OutOfMemoryError; refuse(None, None) frees what others keep */
 
 /* The number of the size class of at least so many bytes, and its size. */
@@ -36,7 +36,7 @@ static int class_of(size_t bytes, size_t *size) {
 
 static Address reused(int class, Handle stream) {
     for (int k = pool[class].count - 1; k >= 0; k--)
-        if (pool[class].blocks[k].stream == stream) {
+        if (pool[class].blocks[k].stream == stream && pool[class].blocks[k].device == here()) {
             Address found = pool[class].blocks[k].address;
             pool[class].count--;
             memmove(&pool[class].blocks[k], &pool[class].blocks[k + 1], (pool[class].count - k) * sizeof(Free));
@@ -49,7 +49,12 @@ static Address reused(int class, Handle stream) {
 static void trim(void) {
     for (int class = 0; class < CLASSES; class++)
         while (pool[class].count > 0) {
+            CONTEXT_GUARD(guard);
             Free *block = &pool[class].blocks[--pool[class].count];
+            if (enter_context(&guard, block->device) < 0) {
+                PyErr_Clear();
+                continue;
+            }
             driver.release(block->address, block->stream);
             driver.stream_synchronize(block->stream);
         }
@@ -85,7 +90,7 @@ Address take_device_memory(size_t bytes, Handle stream, size_t *block, PyObject 
     return found;
 }
 
-void give_device_memory(Address address, size_t block, Handle stream) {
+void give_device_memory(Address address, size_t block, Handle stream, Device *device) {
     size_t size;
     int class = class_of(block, &size);
     live -= block;
@@ -102,7 +107,7 @@ void give_device_memory(Address address, size_t block, Handle stream) {
     int place = pool[class].count++; /* the lowest address comes last, and is taken first: calls find their memory again */
     for (; place > 0 && pool[class].blocks[place - 1].address < address; place--)
         pool[class].blocks[place] = pool[class].blocks[place - 1];
-    pool[class].blocks[place] = (Free){address, stream};
+    pool[class].blocks[place] = (Free){address, stream, device};
     kept += block;
 }
 
@@ -116,6 +121,7 @@ static DeviceArray *blank(int ndim, const npy_intp *dims, PyArray_Descr *dtype) 
     array->owner = NULL;
     array->block = 0;
     array->stream = NULL;
+    array->device = here();
     array->dtype = (PyArray_Descr *)Py_NewRef((PyObject *)dtype);
     memcpy(array->dims, dims, ndim * sizeof *dims);
     return array;
@@ -150,6 +156,7 @@ PyObject *reshaped_device_array(DeviceArray *array, int ndim, const npy_intp *di
     DeviceArray *made = blank(ndim, dims, array->dtype);
     if (made != NULL) {
         made->address = array->address;
+        made->device = array->device;
         made->owner = Py_NewRef((PyObject *)root_of(array));
     }
     return (PyObject *)made;
@@ -174,12 +181,17 @@ PyObject *device_number(const void *number, PyArray_Descr *dtype, Handle stream)
 
 int order_device_array(DeviceArray *array, Handle stream) {
     DeviceArray *root = root_of(array);
+    Handle *event = &root->device->order_event;
+    if (root->device != here()) {
+        PyErr_Format(PyExc_ValueError, "an array on cuda:%d reaches a program on cuda:%d; move it with device_put", root->device->number, here()->number);
+        return -1;
+    }
     if (root->stream == stream)
         return 0;
-    if (order_event == NULL && check(driver.event_create(&order_event, 2), "an event") < 0) /* without timing */
+    if (*event == NULL && check(driver.event_create(event, 2), "an event") < 0) /* without timing */
         return -1;
-    if (check(driver.event_record(order_event, root->stream), "an event") < 0 ||
-        check(driver.stream_wait(stream, order_event, 0), "to wait for an event") < 0)
+    if (check(driver.event_record(*event, root->stream), "an event") < 0 ||
+        check(driver.stream_wait(stream, *event, 0), "to wait for an event") < 0)
         return -1;
     root->stream = stream;
     return 0;
@@ -194,7 +206,7 @@ bool alone_on_device(DeviceArray *array) {
 
 static void dealloc(DeviceArray *array) {
     if (array->owner == NULL && array->block != 0)
-        give_device_memory(array->address, array->block, array->stream);
+        give_device_memory(array->address, array->block, array->stream, array->device);
     Py_XDECREF(array->owner);
     Py_DECREF(array->dtype);
     PyObject_Free(array);
@@ -209,13 +221,14 @@ typedef struct {
     Handle event; /* recorded after the copy out of it */
 } Piece;
 
-static Piece small[PIECES], large[LARGE_PIECES];
-static int next_small, next_large;
+/* Of each device, whose events they have. */
+static struct { Piece small[PIECES], large[LARGE_PIECES]; int next_small, next_large; } pieces[MOST_DEVICES];
 
 /* One piece through pinned memory; waits only where all pieces of its size are still being copied. */
 static Status upload_piece(Address to, const char *from, size_t bytes, Handle stream) {
     bool fits = bytes <= SMALL_PIECE;
-    Piece *piece = fits ? &small[next_small++ % PIECES] : &large[next_large++ % LARGE_PIECES];
+    int own = here()->number;
+    Piece *piece = fits ? &pieces[own].small[pieces[own].next_small++ % PIECES] : &pieces[own].large[pieces[own].next_large++ % LARGE_PIECES];
     Status status = 0;
     if (piece->memory == NULL) {
         status = driver.host_allocate((void **)&piece->memory, fits ? SMALL_PIECE : LARGE_PIECE, 0);
@@ -260,15 +273,21 @@ static PyObject *device_download(PyObject *module, PyObject *object) {
     if (!is_device_array(object))
         return PyErr_Format(PyExc_TypeError, "device_download takes a DeviceArray");
     DeviceArray *array = (DeviceArray *)object;
-    if (enter_device(&guard) < 0)
+    if (enter_context(&guard, array->device) < 0)
         return NULL;
     PyArrayObject *made = (PyArrayObject *)new_ndarray((int)Py_SIZE(array), array->dims, array->dtype, NULL);
     if (made == NULL)
         return NULL;
     Handle stream = root_of(array)->stream;
+    if (PyArray_NBYTES(made) == 0)
+        return (PyObject *)made;
+    if (wait_for_stream(stream) < 0) {
+        Py_DECREF(made);
+        return NULL;
+    }
     Status result;
     Py_BEGIN_ALLOW_THREADS
-    result = PyArray_NBYTES(made) > 0 ? driver.to_host(PyArray_DATA(made), array->address, PyArray_NBYTES(made), stream) : 0;
+    result = driver.to_host(PyArray_DATA(made), array->address, PyArray_NBYTES(made), stream);
     if (!result)
         result = driver.stream_synchronize(stream);
     Py_END_ALLOW_THREADS
@@ -349,7 +368,7 @@ static PyObject *get_address(DeviceArray *self, void *closure) { return PyLong_F
 
 static PyObject *get_stream(DeviceArray *self, void *closure) { return PyLong_FromVoidPtr(root_of(self)->stream); }
 
-static PyObject *get_device(DeviceArray *self, void *closure) { return PyLong_FromLong(driver.device); }
+static PyObject *get_device(DeviceArray *self, void *closure) { return PyLong_FromLong(self->device->number); }
 
 static PyObject *get_on_host(DeviceArray *self, void *closure) {
     unsigned type = 0;
@@ -381,6 +400,7 @@ static PyObject *part(DeviceArray *self, PyObject *args) {
     if (made == NULL)
         return NULL;
     made->address = self->address + offset;
+    made->device = self->device;
     made->owner = Py_NewRef((PyObject *)root_of(self));
     if (offset >= 0 && offset + device_array_bytes(made) <= device_array_bytes(self))
         return (PyObject *)made;
@@ -389,7 +409,7 @@ static PyObject *part(DeviceArray *self, PyObject *args) {
 }
 
 /* clone(): the same values in memory of their own. */
-static PyObject *cloned(DeviceArray *self, PyObject *ignored) {
+static PyObject *clone_here(DeviceArray *self) {
     CONTEXT_GUARD(guard);
     Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     if (stream == NULL || order_device_array(self, stream) < 0)
@@ -401,17 +421,29 @@ static PyObject *cloned(DeviceArray *self, PyObject *ignored) {
     return (PyObject *)made;
 }
 
-static PyObject *ordered(DeviceArray *self, PyObject *ignored) {
+static PyObject *order_here(DeviceArray *self) {
     CONTEXT_GUARD(guard);
     Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     return stream == NULL || order_device_array(self, stream) < 0 ? NULL : Py_NewRef((PyObject *)self);
 }
 
+/* On the array's own device, whichever the thread works on. */
+static PyObject *there(DeviceArray *self, PyObject *(*function)(DeviceArray *)) {
+    Device *before = choose_device(self->device);
+    PyObject *result = function(self);
+    choose_device(before);
+    return result;
+}
+
+static PyObject *cloned(DeviceArray *self, PyObject *ignored) { return there(self, clone_here); }
+
+static PyObject *ordered(DeviceArray *self, PyObject *ignored) { return there(self, order_here); }
+
 static PyObject *block_until_ready(DeviceArray *self, PyObject *ignored) {
     CONTEXT_GUARD(guard);
     Handle stream = root_of(self)->stream;
     Status result;
-    if (enter_device(&guard) < 0)
+    if (enter_context(&guard, self->device) < 0 || wait_for_stream(stream) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     result = driver.stream_synchronize(stream);
@@ -421,7 +453,7 @@ static PyObject *block_until_ready(DeviceArray *self, PyObject *ignored) {
 
 static PyObject *is_ready(DeviceArray *self, PyObject *ignored) {
     CONTEXT_GUARD(guard);
-    return enter_device(&guard) < 0 ? NULL : PyBool_FromLong(driver.stream_query(root_of(self)->stream) == 0);
+    return enter_context(&guard, self->device) < 0 ? NULL : PyBool_FromLong(driver.stream_query(root_of(self)->stream) == 0);
 }
 
 static PyGetSetDef properties[] = {

@@ -1,11 +1,11 @@
-/* Running a program's operations: launches, products, copies, and loops and branches over them.
+/* Running a program's operations: launches, products, library calls, copies, and loops and branches over them.
 
    A counted loop is walked here, its operands' addresses moved on from one iteration to the next, so that a captured
    graph holds all iterations. A loop with a predicate, and a branch, are conditional nodes of the graph that is being
    captured: the device decides, and the host never reads the predicate. */
 #include "device_ops.h"
 
-enum { LARGEST = 512, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
+enum { LARGEST = 4096, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
 
 /* set_condition(handle, address, branch, last): the handle is 1 where the byte at `address` is not 0, or, with a `last`
    branch of at least 0, where the int32 there, clamped to 0 … last, is `branch`. */
@@ -23,18 +23,14 @@ static const char condition_text[] =
     "set:\nselp.u32 %value, 1, 0, %is;\n"
     "{\n.param .b64 first;\n.param .b32 second;\nst.param.b64 [first], %handle;\nst.param.b32 [second], %value;\n"
     "call.uni cudaGraphSetConditional, (first, second);\n}\nret;\n}\n";
-static Handle condition;
-static void *condition_library; /* the driver that it was loaded by */
-
 int load_condition(void) {
     CONTEXT_GUARD(guard);
     Handle module;
-    if (condition != NULL && condition_library == driver.library)
+    if (here()->condition != NULL)
         return 0;
     if (enter_device(&guard) < 0 || check(driver.module_load(&module, condition_text), "the code of conditions") < 0 ||
-        check(driver.module_function(&condition, module, "set_condition"), "the code of conditions") < 0)
+        check(driver.module_function(&here()->condition, module, "set_condition"), "the code of conditions") < 0)
         return -1;
-    condition_library = driver.library;
     return 0;
 }
 
@@ -75,6 +71,13 @@ static Status run_copy(const CopyOp *op, Handle stream, const uint64_t *table) {
     return to == from || op->bytes == 0 ? 0 : driver.copy(to, from, op->bytes, stream);
 }
 
+static Status run_call(const CallOp *op, Handle stream, const uint64_t *table) {
+    Address addresses[MOST_ARRAYS + 1];
+    for (int k = 0; k <= op->call->arrays; k++)
+        addresses[k] = at(table, op->places[k]);
+    return op->call->run(op->call, addresses, stream);
+}
+
 static Status run_repeat(const RepeatOp *op, Handle stream, uint64_t *table, int depth) {
     Status result = 0;
     for (long long trip = 0; !result && trip < op->trips; trip++) {
@@ -96,7 +99,7 @@ static Status run_repeat(const RepeatOp *op, Handle stream, uint64_t *table, int
 
 static Status set_condition(unsigned long long handle, Address address, int branch, int last, Handle stream) {
     void *params[] = {&handle, &address, &branch, &last};
-    return driver.launch(condition, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+    return driver.launch(here()->condition, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
 static Status new_condition(Handle stream, unsigned long long *handle) {
@@ -104,7 +107,7 @@ static Status new_condition(Handle stream, unsigned long long *handle) {
     unsigned long long id;
     Handle graph;
     Status result = driver.capture_info(stream, &status, &id, &graph, NULL, NULL);
-    return result ? result : status != CAPTURING ? TOO_DEEP : driver.graph_condition(handle, graph, driver.context, 0, 0);
+    return result ? result : status != CAPTURING ? TOO_DEEP : driver.graph_condition(handle, graph, here()->context, 0, 0);
 }
 
 /* A conditional node after what the stream has captured so far; `*body` is the graph inside it. */
@@ -119,7 +122,7 @@ static Status add_conditional(Handle stream, unsigned long long handle, int type
     params.conditional.handle = handle;
     params.conditional.type = type;
     params.conditional.size = 1;
-    params.conditional.context = driver.context;
+    params.conditional.context = here()->context;
     if (!result)
         result = driver.graph_node(&node, graph, before, count, &params);
     if (!result)
@@ -181,7 +184,11 @@ Status run_body(const Body *body, Handle stream, uint64_t *table, int depth) {
             result = multiply(op->multiply.product, at(table, op->multiply.a), at(table, op->multiply.b),
                               at(table, op->multiply.out), at(table, op->multiply.workspace), stream);
             break;
+        case CALL: result = run_call(&op->call, stream, table); break;
         case COPY: result = run_copy(&op->copy, stream, table); break;
+        case EXCHANGE:
+            result = run_transfers(op->exchange.communicator, op->exchange.transfers, op->exchange.count, table, stream);
+            break;
         case POINT: table[op->point.entry] = at(table, op->point.place); break;
         case REPEAT: result = run_repeat(&op->repeat, stream, table, depth); break;
         case WHILE: result = run_while(&op->loop, stream, table, depth); break;
@@ -212,6 +219,19 @@ bool needs_graph(const Body *body) {
     for (const Op *op = body->ops; op < body->ops + body->count; op++)
         if (op->kind == WHILE || op->kind == SWITCH || (op->kind == REPEAT && needs_graph(&op->repeat.body)))
             return true;
+    return false;
+}
+
+bool refuses_graph(const Body *body) {
+    for (const Op *op = body->ops; op < body->ops + body->count; op++) {
+        int count;
+        const Body *inside = bodies_of(op, &count);
+        if (op->kind == CALL && op->call.call->uncapturable)
+            return true;
+        for (int k = 0; k < count; k++)
+            if (refuses_graph(&inside[k]))
+                return true;
+    }
     return false;
 }
 
@@ -342,6 +362,49 @@ static int read_switch(SwitchOp *op, PyObject *tuple, int entries) {
     return 0;
 }
 
+static int read_call(CallOp *op, PyObject *tuple, int entries) {
+    const char *kind;
+    PyObject *capsule, *places;
+    if (!PyArg_ParseTuple(tuple, "sOO!", &kind, &capsule, &PyTuple_Type, &places) || (op->call = library_call_of(capsule)) == NULL)
+        return -1;
+    if (PyTuple_GET_SIZE(places) != op->call->arrays + 1) {
+        PyErr_Format(PyExc_ValueError, "a library call has %d arrays and a workspace", op->call->arrays);
+        return -1;
+    }
+    for (int k = 0; k <= op->call->arrays; k++)
+        if (read_place(PyTuple_GET_ITEM(places, k), &op->places[k], entries) < 0)
+            return -1;
+    return 0;
+}
+
+/* ((kind, in, out, bytes, source, peer), ...) */
+static int read_exchange(ExchangeOp *op, PyObject *tuple, int entries) {
+    static const char *const kinds[] = {"gather", "swap", "permute", "broadcast"};
+    const char *kind;
+    PyObject *capsule, *transfers, *in, *out;
+    if (!PyArg_ParseTuple(tuple, "sOO!", &kind, &capsule, &PyTuple_Type, &transfers) || (op->communicator = communicator_of(capsule)) == NULL)
+        return -1;
+    op->count = (int)PyTuple_GET_SIZE(transfers);
+    op->transfers = PyMem_Calloc(op->count + 1, sizeof(Transfer));
+    if (op->transfers == NULL)
+        return PyErr_NoMemory(), -1;
+    for (int k = 0; k < op->count; k++) {
+        Transfer *transfer = &op->transfers[k];
+        Py_ssize_t bytes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(transfers, k), "sOOnii", &kind, &in, &out, &bytes, &transfer->source, &transfer->peer) ||
+            read_place(in, &transfer->in, entries) < 0 || read_place(out, &transfer->out, entries) < 0)
+            return -1;
+        transfer->bytes = bytes;
+        int number = 0;
+        while (number < 4 && strcmp(kind, kinds[number]))
+            number++;
+        if (number == 4)
+            return PyErr_Format(PyExc_ValueError, "a transfer is a gather, swap, permute or broadcast, not %s", kind), -1;
+        transfer->kind = number;
+    }
+    return 0;
+}
+
 static int read_op(Op *op, PyObject *tuple, int entries) {
     const char *kind = PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, 0)) : NULL;
     PyObject *a, *b, *c, *d;
@@ -352,6 +415,10 @@ static int read_op(Op *op, PyObject *tuple, int entries) {
         return op->kind = LAUNCH, read_launch(&op->launch, tuple, entries);
     if (!strcmp(kind, "repeat"))
         return op->kind = REPEAT, read_repeat(&op->repeat, tuple, entries);
+    if (!strcmp(kind, "call"))
+        return op->kind = CALL, read_call(&op->call, tuple, entries);
+    if (!strcmp(kind, "exchange"))
+        return op->kind = EXCHANGE, read_exchange(&op->exchange, tuple, entries);
     if (!strcmp(kind, "switch"))
         return op->kind = SWITCH, read_switch(&op->choice, tuple, entries);
     if (!strcmp(kind, "point")) {
@@ -411,6 +478,8 @@ void free_body(Body *body) {
             PyMem_Free(op->repeat.rotations);
             PyMem_Free(op->repeat.strides);
         }
+        if (op->kind == EXCHANGE)
+            PyMem_Free(op->exchange.transfers);
         if (op->kind == SWITCH)
             PyMem_Free(op->choice.branches);
     }

@@ -7,7 +7,6 @@
 #include "device_program.h"
 #include "device_ops.h"
 #include "executable.h"
-#include <pthread.h>
 
 enum { GRAPHS = 16, SEEN = 64, IDLE = 4 * GRAPHS, ON_STACK = 96 };
 
@@ -21,7 +20,7 @@ typedef struct Variant {
     uint64_t numbers; /* a bit for each argument that is one */
     Body body;
     long long nodes;
-    bool graph_only;
+    bool graph_only, graphless;
     PyObject *keep;
     Replay replays[GRAPHS];
     uint64_t seen[SEEN]; /* hashes of tables that came last and have no graph */
@@ -53,9 +52,9 @@ static uint64_t hashed(const uint64_t *table, int count) {
 }
 
 static Status captured(const Variant *variant, uint64_t *table, Handle *graph) {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_t *one_at_a_time = &here()->capturing;
     *graph = NULL;
-    pthread_mutex_lock(&one_at_a_time);
+    pthread_mutex_lock(one_at_a_time);
     Handle stream = capture_stream(0);
     Status result = driver.capture_begin(stream, 2); /* relaxed: other work of this thread may go on */
     if (!result) {
@@ -63,7 +62,7 @@ static Status captured(const Variant *variant, uint64_t *table, Handle *graph) {
         Status end = driver.capture_end(stream, graph);
         result = result ? result : end;
     }
-    pthread_mutex_unlock(&one_at_a_time);
+    pthread_mutex_unlock(one_at_a_time);
     return result;
 }
 
@@ -126,7 +125,7 @@ static Status replay_of(DeviceProgram *self, Variant *variant, uint64_t *table, 
 }
 
 static Status run(DeviceProgram *self, Variant *variant, Handle stream, uint64_t *table) {
-    bool graphs = variant->graph_only || (variant->nodes >= self->graph_from && variant->nodes <= self->graph_to);
+    bool graphs = variant->graph_only || (!variant->graphless && variant->nodes >= self->graph_from && variant->nodes <= self->graph_to);
     int capturing = 0;
     self->calls++;
     Status result = graphs ? driver.capturing(stream, &capturing) : 0;
@@ -202,7 +201,7 @@ static int run_on_device(Call *call, const Step *step, DeviceProgram *self, uint
     pthread_mutex_unlock(&self->lock);
     Py_END_ALLOW_THREADS
     if (scratch)
-        give_device_memory(scratch, block, call->stream);
+        give_device_memory(scratch, block, call->stream, here());
     return check(result, "a launch");
 }
 
@@ -247,7 +246,7 @@ static PyObject *program_call(DeviceProgram *self, PyObject *args, PyObject *kwa
     if (status == 0)
         status = check(run(self, variant, stream, table), "a launch");
     if (block)
-        give_device_memory(table[count], block, stream);
+        give_device_memory(table[count], block, stream, here());
     PyMem_Free(table);
     return status < 0 ? NULL : Py_NewRef(Py_None);
 }
@@ -282,6 +281,12 @@ static PyObject *add_variant(DeviceProgram *self, PyObject *args) {
     }
     variant->nodes = node_count(&variant->body);
     variant->graph_only = needs_graph(&variant->body);
+    variant->graphless = refuses_graph(&variant->body);
+    if (variant->graph_only && variant->graphless) {
+        PyErr_SetString(PyExc_RuntimeError, "a library call that no graph can hold stands in a loop that the device ends");
+        free_variant(variant);
+        return NULL;
+    }
     if (variant->graph_only && (!driver.conditional || load_condition() < 0)) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_RuntimeError, "loops and branches on the device need a driver of CUDA 12.4");

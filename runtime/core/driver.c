@@ -8,6 +8,7 @@ static const struct { const char *name; void **place; bool conditional; } symbol
     {"cuInit", (void **)&driver.init, false},
     {"cuDriverGetVersion", (void **)&driver.version, false},
     {"cuDeviceGet", (void **)&driver.device_get, false},
+    {"cuDeviceGetCount", (void **)&driver.device_count, false},
     {"cuDeviceGetAttribute", (void **)&driver.device_attribute, false},
     {"cuDeviceGetName", (void **)&driver.device_name, false},
     {"cuDevicePrimaryCtxRetain", (void **)&driver.context_retain, false},
@@ -52,23 +53,45 @@ static const struct { const char *name; void **place; bool conditional; } symbol
     {"cuGraphConditionalHandleCreate", (void **)&driver.graph_condition, true},
 };
 
-enum { CONDITIONAL_FROM = 12040, NON_BLOCKING = 1, CAPTURE_STREAMS = 8 };
+enum { CONDITIONAL_FROM = 12040, NON_BLOCKING = 1 };
 
 static PyObject *foreign_stream; /* torch's: from a device's number to its current stream */
-static Handle own_stream, capture_streams[CAPTURE_STREAMS];
+static Device devices[MOST_DEVICES];
+static Device *first = devices;        /* that was opened */
+static _Thread_local Device *chosen;   /* by cuda_use */
+
+Device *here(void) { return chosen != NULL ? chosen : first; }
+
+Device *choose_device(Device *device) {
+    Device *before = chosen;
+    chosen = device;
+    return before;
+}
+
+/* The error of a library's status. */
+static void refuse_library(Status result) {
+    if (result >= OF_SOLVER)
+        PyErr_Format(PyExc_RuntimeError, "cuSOLVER or cuBLAS refused a call (status %d)", result - OF_SOLVER);
+    else if (result >= OF_FFT)
+        PyErr_Format(PyExc_RuntimeError, "cuFFT refused a transform (status %d)", result - OF_FFT);
+    else if (result >= OF_NCCL)
+        PyErr_Format(PyExc_RuntimeError, "NCCL refused a collective: %s (status %d)", nccl_words(result - OF_NCCL), result - OF_NCCL);
+    else
+        PyErr_Format(PyExc_RuntimeError, "cuBLASLt refused a product (status %d)", result - OF_BLAS);
+}
 
 int check(Status result, const char *what) {
     if (result == 0)
         return 0;
     const char *words = NULL;
     if (result >= OF_BLAS)
-        return PyErr_Format(PyExc_RuntimeError, "cuBLASLt refused a product (status %d)", result - OF_BLAS), -1;
+        return refuse_library(result), -1;
     driver.error_string(result, &words);
     PyErr_Format(PyExc_RuntimeError, "the CUDA driver refused %s: %s (error %d)", what, words ? words : "unknown", result);
     return -1;
 }
 
-int enter_device(ContextGuard *guard) {
+int enter_context(ContextGuard *guard, const Device *device) {
     Handle current = NULL;
     if (driver.library == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the CUDA driver is not open; cuda_open comes first");
@@ -76,14 +99,16 @@ int enter_device(ContextGuard *guard) {
     }
     if (check(driver.context_get(&current), "the current context") < 0)
         return -1;
-    if (current == driver.context)
+    if (current == device->context)
         return 0;
-    if (check(driver.context_set(driver.context), "a context") < 0)
+    if (check(driver.context_set(device->context), "a context") < 0)
         return -1;
     if (guard->before == NULL)
         guard->before = current;
     return 0;
 }
+
+int enter_device(ContextGuard *guard) { return enter_context(guard, here()); }
 
 void leave_device(ContextGuard *guard) {
     if (guard->before != NULL)
@@ -91,10 +116,10 @@ void leave_device(ContextGuard *guard) {
     guard->before = NULL;
 }
 
-Handle current_stream(void) {
+Handle stream_of(const Device *device) {
     if (foreign_stream == NULL)
-        return own_stream;
-    PyObject *number = PyLong_FromLong(driver.device);
+        return device->own_stream;
+    PyObject *number = PyLong_FromLong(device->number);
     PyObject *stream = number == NULL ? NULL : PyObject_CallOneArg(foreign_stream, number);
     Py_XDECREF(number);
     if (stream == NULL)
@@ -104,13 +129,19 @@ Handle current_stream(void) {
     return found == NULL && PyErr_Occurred() == NULL ? (Handle)1 : found;
 }
 
-Handle capture_stream(int number) {
-    if (number >= CAPTURE_STREAMS)
-        return NULL;
-    if (capture_streams[number] == NULL)
-        driver.stream_create(&capture_streams[number], NON_BLOCKING);
-    return capture_streams[number];
+Handle current_stream(void) { return stream_of(here()); }
+
+static Handle recording_stream(Handle *stream) {
+    if (*stream == NULL)
+        driver.stream_create(stream, NON_BLOCKING);
+    return *stream;
 }
+
+Handle capture_stream(int number) {
+    return number >= CAPTURE_STREAMS ? NULL : recording_stream(&here()->capture_streams[number]);
+}
+
+Handle trial_stream(void) { return recording_stream(&here()->trial_stream); }
 
 static int find_symbols(void *library, const char *path) {
     driver.conditional = true;
@@ -127,17 +158,64 @@ static int find_symbols(void *library, const char *path) {
     return 0;
 }
 
-static int start_device(int number) {
+Device *device_of(int number) {
     CONTEXT_GUARD(guard);
-    int device, version;
-    driver.device = number;
-    if (check(driver.init(0), "to start") < 0 || check(driver.device_get(&device, number), "the device") < 0 ||
-        check(driver.version(&version), "its version") < 0 ||
-        check(driver.context_retain(&driver.context, device), "a context") < 0 || enter_device(&guard) < 0)
+    int ordinal;
+    if (number < 0 || number >= MOST_DEVICES)
+        return PyErr_Format(PyExc_ValueError, "a process uses the GPUs 0 to %d, got %d", MOST_DEVICES - 1, number), NULL;
+    Device *device = &devices[number];
+    if (device->context != NULL)
+        return device;
+    Handle context;
+    device->number = number;
+    if (check(driver.device_get(&ordinal, number), "the device") < 0 || check(driver.context_retain(&context, ordinal), "a context") < 0)
+        return NULL;
+    device->context = context;
+    pthread_mutex_init(&device->capturing, NULL);
+    if (enter_context(&guard, device) == 0 && check(driver.stream_create(&device->own_stream, NON_BLOCKING), "a stream") == 0)
+        return device;
+    device->context = NULL;
+    return NULL;
+}
+
+static int start_device(int number) {
+    int version;
+    memset(devices, 0, sizeof devices);
+    if (check(driver.init(0), "to start") < 0 || check(driver.version(&version), "its version") < 0)
         return -1;
+    Device *found = device_of(number);
+    if (found == NULL)
+        return -1;
+    first = found;
+    chosen = NULL;
     driver.conditional &= version >= CONDITIONAL_FROM;
-    memset(capture_streams, 0, sizeof capture_streams);
-    return check(driver.stream_create(&own_stream, NON_BLOCKING), "a stream");
+    return 0;
+}
+
+/* cuda_use(number): the calling thread works on that device from now on; None: on the one that was opened first. Gives the
+   number of the one before. */
+static PyObject *cuda_use(PyObject *module, PyObject *number) {
+    int before = here()->number;
+    if (driver.library == NULL)
+        return PyErr_Format(PyExc_RuntimeError, "the CUDA driver is not open; cuda_open comes first");
+    if (number == Py_None) {
+        chosen = NULL;
+        return PyLong_FromLong(before);
+    }
+    int wanted = (int)PyLong_AsLong(number);
+    Device *found = PyErr_Occurred() ? NULL : device_of(wanted);
+    if (found == NULL)
+        return NULL;
+    chosen = found;
+    return PyLong_FromLong(before);
+}
+
+/* cuda_count(): how many devices the driver has. */
+static PyObject *cuda_count(PyObject *module, PyObject *ignored) {
+    int count = 0;
+    if (driver.library != NULL && check(driver.device_count(&count), "the number of devices") < 0)
+        return NULL;
+    return PyLong_FromLong(Py_MIN(count, MOST_DEVICES));
 }
 
 /* cuda_open(path, device, stream): open the driver's library for a device; `stream(device)` is torch's current stream, or
@@ -167,7 +245,7 @@ static PyObject *cuda_open(PyObject *module, PyObject *args) {
 static PyObject *cuda_attribute(PyObject *module, PyObject *number) {
     CONTEXT_GUARD(guard);
     int value, which = (int)PyLong_AsLong(number);
-    if (PyErr_Occurred() || enter_device(&guard) < 0 || check(driver.device_attribute(&value, which, driver.device), "an attribute") < 0)
+    if (PyErr_Occurred() || enter_device(&guard) < 0 || check(driver.device_attribute(&value, which, here()->number), "an attribute") < 0)
         return NULL;
     return PyLong_FromLong(value);
 }
@@ -177,10 +255,10 @@ static PyObject *cuda_name(PyObject *module, PyObject *ignored) {
     char name[256] = "";
     if (driver.library == NULL)
         Py_RETURN_NONE;
-    return check(driver.device_name(name, sizeof name - 1, driver.device), "its name") < 0 ? NULL : PyUnicode_FromString(name);
+    return check(driver.device_name(name, sizeof name - 1, here()->number), "its name") < 0 ? NULL : PyUnicode_FromString(name);
 }
 
-static PyObject *cuda_device(PyObject *module, PyObject *ignored) { return PyLong_FromLong(driver.device); }
+static PyObject *cuda_device(PyObject *module, PyObject *ignored) { return PyLong_FromLong(here()->number); }
 
 static PyObject *cuda_conditional(PyObject *module, PyObject *ignored) { return PyBool_FromLong(driver.conditional); }
 
@@ -189,7 +267,7 @@ static PyObject *cuda_synchronize(PyObject *module, PyObject *ignored) {
     CONTEXT_GUARD(guard);
     Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     Status result;
-    if (stream == NULL)
+    if (stream == NULL || wait_for_stream(stream) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     result = driver.stream_synchronize(stream);
@@ -199,7 +277,7 @@ static PyObject *cuda_synchronize(PyObject *module, PyObject *ignored) {
 
 static void unload(PyObject *capsule) {
     CONTEXT_GUARD(guard);
-    if (enter_device(&guard) < 0)
+    if (enter_context(&guard, PyCapsule_GetContext(capsule)) < 0)
         PyErr_WriteUnraisable(capsule);
     else
         driver.module_unload(PyCapsule_GetPointer(capsule, NULL));
@@ -214,7 +292,10 @@ static PyObject *cuda_module(PyObject *module, PyObject *image) {
     if (PyBytes_AsStringAndSize(image, &bytes, &size) < 0 || enter_device(&guard) < 0 ||
         check(driver.module_load(&loaded, bytes), "generated code") < 0)
         return NULL;
-    return PyCapsule_New(loaded, NULL, unload);
+    PyObject *capsule = PyCapsule_New(loaded, NULL, unload);
+    if (capsule != NULL)
+        PyCapsule_SetContext(capsule, here());
+    return capsule;
 }
 
 enum { PLAIN_SHARED_BYTES = 48 << 10, MAX_DYNAMIC_SHARED = 8 };
@@ -238,7 +319,9 @@ static PyMethodDef functions[] = {
     {"cuda_open", cuda_open, METH_VARARGS, "cuda_open(path, device, stream): open the driver's library."},
     {"cuda_attribute", cuda_attribute, METH_O, "An integer that the driver knows of the device."},
     {"cuda_name", cuda_name, METH_NOARGS, "The name of the device that is open, or None."},
-    {"cuda_device", cuda_device, METH_NOARGS, "The number of the device that is open."},
+    {"cuda_use", cuda_use, METH_O, "The calling thread works on that device; gives the number of the one before."},
+    {"cuda_count", cuda_count, METH_NOARGS, "How many devices the driver has."},
+    {"cuda_device", cuda_device, METH_NOARGS, "The number of the device that the thread works on."},
     {"cuda_conditional", cuda_conditional, METH_NOARGS, "Whether graphs have IF and WHILE nodes."},
     {"cuda_synchronize", cuda_synchronize, METH_NOARGS, "Wait until the current stream is idle."},
     {"cuda_module", cuda_module, METH_O, "Code for the device, from its image."},

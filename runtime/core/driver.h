@@ -1,6 +1,7 @@
 /* The CUDA driver's library, opened at run time, and what every user of it needs: an error, a context, a stream. */
 #pragma once
 #include "core.h"
+#include <pthread.h>
 
 typedef int Status; /* CUresult */
 typedef void *Handle;
@@ -30,12 +31,11 @@ enum { CONDITIONAL_NODE = 13, IF_NODE = 0, WHILE_NODE = 1 };
 
 struct Driver {
     void *library;
-    int device; /* the ordinal of the one that programs run on */
-    Handle context;
     bool conditional; /* whether graphs have IF and WHILE nodes: CUDA 12.4 */
     Status (*init)(unsigned);
     Status (*version)(int *);
     Status (*device_get)(int *, int);
+    Status (*device_count)(int *);
     Status (*device_attribute)(int *, int, int);
     Status (*device_name)(char *, int, int);
     Status (*context_retain)(Handle *, int);
@@ -80,21 +80,53 @@ struct Driver {
     Status (*exec_destroy)(Handle);
 };
 
-enum { OF_BLAS = 700000 }; /* what is added to a status of cuBLASLt's */
+enum { OF_BLAS = 700000, OF_NCCL = 800000, OF_FFT = 900000, OF_SOLVER = 1000000 }; /* what is added to a library's status */
 
 extern struct Driver driver;
 
+enum { MOST_DEVICES = 64, CAPTURE_STREAMS = 8 };
+
+/* One GPU of this process, from when it is first used. */
+typedef struct {
+    int number;
+    Handle context; /* NULL: not started */
+    Handle own_stream, capture_streams[CAPTURE_STREAMS], trial_stream;
+    Handle order_event;
+    Handle condition;          /* the kernel that sets a graph's condition */
+    Handle addresses;          /* the kernel that writes the addresses of a stack of matrices */
+    Handle blas;               /* cuBLASLt's handle */
+    Handle solver, triangular; /* cuSOLVER's and cuBLAS's */
+    pthread_mutex_t capturing; /* one graph at a time: a captured collective may wait for another device's, so no lock is shared */
+} Device;
+
+/* The device of the calling thread: the one that `cuda_use` chose, else the first that was opened. */
+Device *here(void);
+
 /* -1 with a RuntimeError that says what the driver refused, in its words; 0 where it did not. */
 int check(Status result, const char *what);
+const char *nccl_words(int status); /* nccl.c */
+/* Wait until a stream is idle, with the GIL: through a host that asks again and again where collectives may never end. -1 with an
+   exception set. */
+int wait_for_stream(Handle stream);
 /* What a function that calls the driver declares first: the context that was current in its thread, another library's perhaps, is
    current again when it returns. */
 typedef struct { Handle before; } ContextGuard;
 void leave_device(ContextGuard *guard);
 #define CONTEXT_GUARD(name) __attribute__((cleanup(leave_device))) ContextGuard name = {NULL}
-/* Make the device's context current in this thread, until the guard leaves. */
+/* Make a device's context current in this thread, until the guard leaves. */
+int enter_context(ContextGuard *guard, const Device *device);
+/* The same of the thread's device. */
 int enter_device(ContextGuard *guard);
-/* The stream that work goes to now: torch's current one where torch uses the device too, else our own. NULL with an
+/* The thread works on that device from now on; gives what it worked on before, NULL for the one that was opened first. */
+Device *choose_device(Device *device);
+/* The device of that number, started where it is not; NULL with an exception set. */
+Device *device_of(int number);
+/* The stream that a device's work goes to now: torch's current one where torch uses the device too, else our own. NULL with an
    exception set fails; the legacy stream is (Handle)1, as the driver names it. */
+Handle stream_of(const Device *device);
+/* The same of the thread's device. */
 Handle current_stream(void);
-/* A stream that only records graphs. */
+/* A stream of the thread's device that only records graphs. */
 Handle capture_stream(int number);
+/* Another one, in which operations are tried. */
+Handle trial_stream(void);

@@ -8,8 +8,8 @@ enum { LEAF = 1, TENSOR, TUPLE, LIST, DICT, NONE, POSITIONAL, STATIC, KEYWORDS }
 #define DEEPEST 64
 #define TYPES 32
 
-static npy_bool taken_without_x64[TYPES]; /* dtypes that NumPy's arrays may have, by number: canonical ones */
-static npy_bool taken_with_x64[TYPES];
+static npy_bool taken[TYPES];         /* dtypes that NumPy's arrays and numbers may have, by number */
+static PyArray_Descr *narrow[TYPES];  /* and what those of 64 bits are without x64; else NULL */
 static npy_bool numeric[TYPES]; /* dtypes that fuser.Array may have */
 static PyObject *key_dtype;     /* of random keys, the one structured dtype */
 
@@ -147,19 +147,77 @@ static Outcome push_array(Flat *flat, ArrayObject *array) {
     return push_type(flat, number_of(PyArray_TYPE(data)), array->weak_type, PyArray_NDIM(data), PyArray_DIMS(data));
 }
 
+#define NARROWED(wide, narrow)                                                                                         \
+    for (npy_intp k = 0; k < count; k++)                                                                               \
+    ((narrow *)to)[k] = (narrow)((const wide *)from)[k]
+
+/* Numbers of 64 bits as those of 32: rounded, and integers without their upper half, as NumPy's casts do. */
+static void narrowed(int number, const void *from, void *to, npy_intp count) {
+    switch (number_of(number)) {
+    case NPY_DOUBLE:
+        NARROWED(double, float);
+        break;
+    case NPY_LONG:
+        NARROWED(int64_t, int32_t);
+        break;
+    case NPY_ULONG:
+        NARROWED(uint64_t, uint32_t);
+        break;
+    default: /* NPY_CDOUBLE */
+        count *= 2;
+        NARROWED(double, float);
+    }
+}
+
+/* An array of NumPy's as kernels take it: in order, and without x64 in 32 bits instead of 64. NULL where memory is out. */
+static PyArrayObject *as_taken(PyArrayObject *array) {
+    bool ordered = PyArray_CHKFLAGS(array, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED);
+    int number = PyArray_TYPE(array);
+    PyArray_Descr *dtype = x64_enabled() ? NULL : narrow[number];
+    array = (PyArrayObject *)(ordered ? Py_NewRef((PyObject *)array) : PyArray_NewCopy(array, NPY_CORDER));
+    if (array == NULL || dtype == NULL)
+        return array;
+    PyArrayObject *found = (PyArrayObject *)new_ndarray(PyArray_NDIM(array), PyArray_DIMS(array), dtype, NULL);
+    if (found != NULL)
+        narrowed(number, PyArray_DATA(array), PyArray_DATA(found), PyArray_SIZE(array));
+    Py_DECREF(array);
+    return found;
+}
+
 static Outcome push_ndarray(Flat *flat, PyArrayObject *array) {
     int number = PyArray_TYPE(array);
-    const npy_bool *taken = x64_enabled() ? taken_with_x64 : taken_without_x64;
     if (number >= TYPES || !taken[number] || !PyArray_ISNOTSWAPPED(array))
         return UNKNOWN;
-    if (!PyArray_CHKFLAGS(array, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED))
+    PyArrayObject *object = as_taken(array);
+    Operand *leaf = object == NULL ? NULL : next_leaf(flat);
+    if (leaf == NULL) {
+        Py_XDECREF(object);
+        PyErr_Clear(); /* Python asks for the same memory, and says better what it is for */
         return UNKNOWN;
-    Operand *leaf = next_leaf(flat);
+    }
+    leaf->object = (PyObject *)object;
+    leaf->foreign = true;
+    return push_type(flat, number_of(PyArray_TYPE(object)), false, PyArray_NDIM(object), PyArray_DIMS(object));
+}
+
+/* A number of NumPy's: like an array of rank 0, and by value. */
+static Outcome push_scalar(Flat *flat, PyObject *object) {
+    PyArray_Descr *dtype = PyArray_DescrFromScalar(object);
+    int number = dtype == NULL ? TYPES : dtype->type_num;
+    bool known = number < TYPES && taken[number] && (PyObject *)Py_TYPE(object) == (PyObject *)dtype->typeobj;
+    Py_XDECREF(dtype);
+    PyErr_Clear();
+    Operand *leaf = known ? next_leaf(flat) : NULL;
     if (leaf == NULL)
         return UNKNOWN;
-    leaf->object = Py_NewRef((PyObject *)array);
-    leaf->foreign = true;
-    return push_type(flat, number_of(number), false, PyArray_NDIM(array), PyArray_DIMS(array));
+    _Alignas(16) char value[sizeof leaf->number];
+    PyArray_ScalarAsCtype(object, value);
+    PyArray_Descr *fewer = x64_enabled() ? NULL : narrow[number];
+    if (fewer == NULL)
+        memcpy(leaf->number, value, sizeof value);
+    else
+        narrowed(number, value, leaf->number, 1);
+    return push_type(flat, number_of(fewer == NULL ? number : fewer->type_num), false, 0, NULL);
 }
 
 #define NUMBER(leaf, type, value)                                                                                      \
@@ -203,7 +261,7 @@ static Outcome push_number(Flat *flat, PyObject *object) {
     bool wide = x64_enabled();
     PyTypeObject *type = Py_TYPE(object);
     if (type != &PyFloat_Type && type != &PyLong_Type && type != &PyBool_Type && type != &PyComplex_Type)
-        return UNKNOWN;
+        return PyArray_IsScalar(object, Generic) ? push_scalar(flat, object) : UNKNOWN;
     Operand *leaf = next_leaf(flat);
     if (leaf == NULL)
         return UNKNOWN;
@@ -401,38 +459,36 @@ int number_leaves(const Arguments *arguments, PyObject *numbered, int *places, P
 
 /* -- what Python tells about dtypes */
 
-static int mark_dtypes(PyObject *dtypes, npy_bool *table) {
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(dtypes); k++) {
-        PyObject *dtype = PyTuple_GET_ITEM(dtypes, k);
-        if (!PyArray_DescrCheck(dtype)) {
-            PyErr_SetString(PyExc_TypeError, "set_dtypes takes tuples of dtypes");
-            return -1;
-        }
-        int number = ((PyArray_Descr *)dtype)->type_num;
-        if (number >= TYPES)
-            continue;
-        table[number] = numeric[number] = 1;
-        if (number == NPY_LONG && sizeof(long) == sizeof(long long))
-            table[NPY_LONGLONG] = numeric[NPY_LONGLONG] = 1;
-        if (number == NPY_ULONG && sizeof(long) == sizeof(long long))
-            table[NPY_ULONGLONG] = numeric[NPY_ULONGLONG] = 1;
-    }
-    return 0;
+static void mark_dtype(int number, PyArray_Descr *canonical) {
+    taken[number] = numeric[number] = 1;
+    if (number_of(number) != number_of(canonical->type_num))
+        Py_XSETREF(narrow[number], (PyArray_Descr *)Py_NewRef((PyObject *)canonical));
 }
 
 static PyObject *set_dtypes(PyObject *module, PyObject *args) {
-    PyObject *narrow, *wide, *key;
-    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &narrow, &PyTuple_Type, &wide, &PyArrayDescr_Type, &key))
+    PyObject *pairs, *key;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &pairs, &PyArrayDescr_Type, &key))
         return NULL;
-    if (mark_dtypes(narrow, taken_without_x64) < 0 || mark_dtypes(wide, taken_with_x64) < 0)
-        return NULL;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(pairs); k++) {
+        PyArray_Descr *dtype, *canonical;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, k), "O!O!", &PyArrayDescr_Type, &dtype, &PyArrayDescr_Type, &canonical))
+            return NULL;
+        int number = dtype->type_num;
+        if (number >= TYPES)
+            continue;
+        mark_dtype(number, canonical);
+        if (number == NPY_LONG && sizeof(long) == sizeof(long long))
+            mark_dtype(NPY_LONGLONG, canonical);
+        if (number == NPY_ULONG && sizeof(long) == sizeof(long long))
+            mark_dtype(NPY_ULONGLONG, canonical);
+    }
     Py_XSETREF(key_dtype, Py_NewRef(key));
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
     {"set_dtypes", set_dtypes, METH_VARARGS,
-     "set_dtypes(without_x64, with_x64, of_keys): dtypes that arrays of NumPy may have as they are."},
+     "set_dtypes(pairs, of_keys): dtypes that arrays of NumPy may have, each with what it is without x64."},
     {NULL},
 };
 

@@ -1,32 +1,47 @@
-/* A stand-in for libcuda and libcublasLt on host memory.
+/* A stand-in for libcuda, libcublasLt, libcublas, libcusolver and libcufft on host memory.
 
    Work that is enqueued on a stream runs only when something waits for it, so that a result that is read too early is
    poison. Fresh memory is poison too. Every access of an enqueued operation is checked against vector clocks: what another
    stream wrote or read must come before it by an event, a graph's order, or a wait of the host. A fault is an error of the
    call that causes it, in words. A module's image names a C function, the twin of a generated kernel, and says which of
    the kernels' parameters are its buffers; the last of a module's kernels runs it. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 64, PARAMS = 512, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
+enum { STREAMS = 256, DEVICES = 8, PARAMS = 4096, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
-struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs; } counts;
-int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080;
+struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs, routines; } counts;
+int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080, devices = 1, solver_captures = 1;
+/* What a routine of a library computes: its name, its numbers and its arrays' addresses. */
+void (*routine)(const char *, const int64_t *, const uint64_t *);
 int64_t memory_limit = INT64_MAX;
 char fault[512];
-/* The device's context, and the one that is current in a thread: none in a new one. */
-static int own_context;
+/* The devices' contexts, and the one that is current in a thread: none in a new one. */
+static int contexts[DEVICES];
 static _Thread_local void *current_context;
+/* One thread changes what is enqueued, and one runs it: apart, since a twin may wait for Python's lock. */
+static pthread_mutex_t changing, running;
+__attribute__((constructor)) static void start(void) {
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&changing, &kind);
+    pthread_mutex_init(&running, &kind);
+}
+static void unlock(pthread_mutex_t **held) { pthread_mutex_unlock(*held); }
+#define HOLD(mutex) __attribute__((cleanup(unlock))) pthread_mutex_t *held_##mutex = (pthread_mutex_lock(&mutex), &mutex)
 
-typedef struct { uint64_t address, size; int live, writer; uint64_t written, read[STREAMS]; } Memory;
+typedef struct { uint64_t address, size; int live, writer, device; uint64_t written, read[STREAMS]; } Memory;
 typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment. Buffer MAPPED: a tensor map of buffer number `by_value` */
 enum { MAPPED = -3, MAP_WORD = 0x70616d };
 typedef struct { char name[160]; int count; ParamOf params[PARAMS]; } Entry;
 typedef struct Module {
     struct Module *next;
+    int device;
     int64_t number;
     void (*run)(void **, const int64_t *);
     int64_t *sizes, buffer_count, *bytes, *writes;
@@ -36,13 +51,19 @@ typedef struct Module {
     uint64_t *values;
 } Module;
 static Module *modules;
-typedef struct { Module *module; Entry *entry; } Function; /* without a module: the one that sets conditions */
+typedef struct { Module *module; Entry *entry; int of_addresses; } Function; /* without a module: the one that sets conditions, or addresses */
+enum { ROUTINE_ARRAYS = 6 };
+typedef struct { char name[32]; int64_t numbers[12]; uint64_t at[ROUTINE_ARRAYS], bytes[ROUTINE_ARRAYS]; int reads; } Routine; /* the first `reads` are not written */
 typedef struct Graph Graph;
 typedef struct { int transposed[2]; int scale; } Desc;
 typedef struct { int type; uint64_t rows, columns; int64_t leading; int batch; int64_t stride; } Layout;
+/* One device's part in a group of NCCL's (nccl_stand_in.c). */
+typedef struct { struct Comm *comm; int count; struct Transfer *transfers; } Exchange;
 typedef struct Task {
-    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL } kind;
+    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, EXCHANGE, ROUTINE } kind;
+    int next, part; /* of a graph's nodes, or of an exchange's parts; of the node's parts */
     union {
+        Exchange exchange;
         struct { Function *function; uint64_t *values; } kernel;
         struct { uint64_t to, from, bytes; int host; } copy;
         struct { uint64_t at, bytes; unsigned value; int width; } set;
@@ -50,11 +71,12 @@ typedef struct Task {
         struct { Graph *graph; } graph;
         struct { Desc desc; Layout a, b, c; uint64_t at[3]; } product;
         struct { int loop; uint64_t *handle; Graph *body; } conditional;
+        Routine *routine;
     };
 } Task;
 typedef struct { Task *tasks; int count, room; } Queue;
 struct Graph { Queue nodes; int dead; };
-typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known; int dependency; } Stream;
+typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known, dependency, device, busy, invalid; } Stream;
 typedef struct { int stream; uint64_t position, clock[STREAMS]; } Event;
 
 static Stream streams[STREAMS];
@@ -69,9 +91,11 @@ static int failed(const char *words, const char *name) {
     return FAILED;
 }
 
-/* Whether another context than the device's is current, in which its streams mean nothing. */
+static int own_device(void) { return (int)((int *)current_context - contexts); }
+
+/* Whether another context than a device's is current, in which its streams mean nothing. */
 static int elsewhere(void) {
-    if (current_context == &own_context) return 0;
+    if (current_context >= (void *)contexts && current_context < (void *)(contexts + DEVICES)) return 0;
     return failed("%s", "a call without the device's context");
 }
 
@@ -89,6 +113,7 @@ static int access_memory(int stream, uint64_t address, uint64_t bytes, int write
     if (!checking || bytes == 0) return 0;
     Memory *memory = memory_at(address);
     const uint64_t *clock = streams[stream].clock;
+    if (memory && memory->device != streams[stream].device) return failed("%s uses memory of another device", name);
     if (!memory || address + bytes > memory->address + memory->size) return failed("%s uses memory that nobody allocated", name);
     if (!memory->live) return failed("%s uses memory that was given back", name);
     if (clock[memory->writer] < memory->written) return failed("%s does not wait for the stream that wrote its memory", name);
@@ -105,12 +130,16 @@ static uint64_t bytes_of(const Layout *layout) {
 }
 
 static int check_graph(int stream, const Graph *graph);
+static int check_exchange(int stream, const Exchange *exchange);
+static int run_exchange(int stream, Task *task);
 
 static int check_task(int stream, const Task *task) {
     switch (task->kind) {
     case KERNEL: {
         const Module *module = task->kernel.function->module;
+        if (task->kernel.function->of_addresses) return access_memory(stream, task->kernel.values[0], 8 * task->kernel.values[3], 1, "a table of addresses");
         if (!module) return access_memory(stream, task->kernel.values[1], 1, 0, "a condition");
+        if (module->device != streams[stream].device) return failed("%s was loaded for another device", task->kernel.function->entry->name);
         const Entry *entry = task->kernel.function->entry;
         for (int k = 0; k < entry->count; k++) {
             const ParamOf *param = &entry->params[k];
@@ -133,6 +162,11 @@ static int check_task(int stream, const Task *task) {
             if (access_memory(stream, task->product.at[k], bytes_of(&(&task->product.a)[k]), k == 2, "a product")) return FAILED;
         return 0;
     case CONDITIONAL: return check_graph(stream, task->conditional.body);
+    case ROUTINE:
+        for (int k = 0; k < ROUTINE_ARRAYS; k++)
+            if (task->routine->bytes[k] && access_memory(stream, task->routine->at[k], task->routine->bytes[k], k >= task->routine->reads, task->routine->name)) return FAILED;
+        return 0;
+    case EXCHANGE: return check_exchange(stream, &task->exchange);
     default: return 0;
     }
 }
@@ -177,6 +211,10 @@ static void run_kernel(const Task *task) {
     const Function *function = task->kernel.function;
     Module *module = function->module;
     uint64_t *values = task->kernel.values;
+    if (function->of_addresses) { /* set_addresses(table, first, stride, count) */
+        for (uint32_t k = 0; k < (uint32_t)values[3]; k++) ((uint64_t *)values[0])[k] = values[1] + k * values[2];
+        return;
+    }
     if (!module) { /* set_condition(handle, address, branch, last) */
         int32_t branch = (int32_t)values[2], last = (int32_t)values[3], index;
         if (last < 0) { *(uint64_t *)values[0] = *(uint8_t *)values[1] != 0; return; }
@@ -194,9 +232,10 @@ static void run_kernel(const Task *task) {
     if (function->entry == &module->entries[module->entry_count - 1]) module->run(module->buffers, module->sizes);
 }
 
-static void drain(int stream, uint64_t position);
+static int drain(int stream, uint64_t position);
 
-static void run_task(const Task *task) {
+/* Whether it is done: an exchange waits for other devices, what comes after another stream's for that. */
+static int run_task(int stream, Task *task) {
     switch (task->kind) {
     case KERNEL: run_kernel(task); break;
     case COPY: memmove((void *)task->copy.to, (void *)task->copy.from, task->copy.bytes); break;
@@ -204,25 +243,48 @@ static void run_task(const Task *task) {
         for (uint64_t k = 0; k < task->set.bytes; k += task->set.width) memcpy((char *)task->set.at + k, &task->set.value, task->set.width);
         break;
     case RELEASE: memset((void *)task->set.at, POISON, task->set.bytes); free((void *)task->set.at); break;
-    case AFTER: drain(task->after.stream, task->after.position); break;
-    case GRAPH: for (int k = 0; k < task->graph.graph->nodes.count; k++) run_task(&task->graph.graph->nodes.tasks[k]); break;
+    case AFTER: return drain(task->after.stream, task->after.position);
+    case GRAPH:
+        for (; task->next < task->graph.graph->nodes.count; task->next++) {
+            Task node = task->graph.graph->nodes.tasks[task->next];
+            node.next = task->part;
+            if (!run_task(stream, &node)) return task->part = node.next, 0;
+            task->part = 0;
+        }
+        break;
     case PRODUCT: run_product(task); break;
+    case ROUTINE: routine(task->routine->name, task->routine->numbers, task->routine->at); break;
+    case EXCHANGE: return run_exchange(stream, task);
     case CONDITIONAL:
         while (*task->conditional.handle) {
-            for (int k = 0; k < task->conditional.body->nodes.count; k++) run_task(&task->conditional.body->nodes.tasks[k]);
+            for (int k = 0; k < task->conditional.body->nodes.count; k++) run_task(stream, &task->conditional.body->nodes.tasks[k]);
             if (!task->conditional.loop) break;
         }
     }
+    return 1;
 }
 
-static void drain(int number, uint64_t position) {
+/* Run what a stream has up to a position; whether all of it is done. */
+static int drain(int number, uint64_t position) {
+    HOLD(running);
     Stream *stream = &streams[number];
-    while (stream->done < position && stream->done < (uint64_t)stream->queue.count) {
-        Task task = stream->queue.tasks[stream->done++];
-        run_task(&task);
-        if (task.kind == KERNEL) free(task.kernel.values);
+    if (stream->busy) return 0; /* it waits for the one that asks */
+    int done = 1;
+    for (stream->busy = 1; done;) {
+        pthread_mutex_lock(&changing);
+        int more = stream->done < position && stream->done < (uint64_t)stream->queue.count;
+        Task task = more ? stream->queue.tasks[stream->done] : (Task){0};
+        if (!more && position == UINT64_MAX) stream->done = stream->queue.count = 0;
+        pthread_mutex_unlock(&changing);
+        if (!more) break;
+        done = run_task(number, &task);
+        HOLD(changing);
+        if (!done) stream->queue.tasks[stream->done].next = task.next, stream->queue.tasks[stream->done].part = task.part;
+        else if (task.kind == KERNEL) free(task.kernel.values);
+        stream->done += done;
     }
-    if (stream->done == (uint64_t)stream->queue.count && position == UINT64_MAX) stream->done = stream->queue.count = 0;
+    stream->busy = 0;
+    return done;
 }
 
 static void later(uint64_t *clock, const uint64_t *other) {
@@ -230,8 +292,18 @@ static void later(uint64_t *clock, const uint64_t *other) {
         if (clock[k] < other[k]) clock[k] = other[k];
 }
 
+int pause_briefly(void);
+static int comms; /* of NCCL's: with some, asking makes the devices go on */
+
+/* All devices run what they can. */
+static void go_on(void) {
+    for (int k = 0; k < stream_count; k++)
+        if (streams[k].queue.count) drain(k, UINT64_MAX);
+}
+
 static void host_waits(int stream) {
-    drain(stream, UINT64_MAX);
+    while (!drain(stream, UINT64_MAX)) go_on(), pause_briefly();
+    HOLD(changing);
     later(host_clock, streams[stream].clock);
     counts.host_waits++;
 }
@@ -245,6 +317,8 @@ static int enqueue(void *handle, const Task *task) {
     int number = of(handle);
     if (elsewhere()) return FOREIGN;
     Stream *stream = &streams[number];
+    HOLD(changing);
+    if (number && stream->device != own_device()) return failed("%s", "a stream of another device than the current context's");
     if (stream->capturing) {
         if (stream->dependency != stream->capturing->nodes.count) return failed("a captured operation does not follow %s", "the node before it");
         push(&stream->capturing->nodes, task);
@@ -263,10 +337,11 @@ static int enqueue(void *handle, const Task *task) {
 
 int cuInit(unsigned flags) { counts.calls++; streams[0].known = 1; return 0; }
 int cuDriverGetVersion(int *found) { *found = version; return 0; }
-int cuDeviceGet(int *device, int number) { *device = number; return number ? 101 : 0; }
+int cuDeviceGet(int *device, int number) { *device = number; return number < 0 || number >= devices ? 101 : 0; }
+int cuDeviceGetCount(int *count) { *count = devices; return 0; }
 int cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "stand-in"); return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1; return 0; }
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &own_context; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &contexts[device]; return 0; }
 int cuCtxGetCurrent(void **context) { *context = current_context; return 0; }
 int cuCtxSetCurrent(void *context) { current_context = context; return 0; }
 int cuGetErrorString(int error, const char **words) {
@@ -275,6 +350,7 @@ int cuGetErrorString(int error, const char **words) {
 }
 int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
     counts.calls++, counts.allocations++;
+    HOLD(changing);
     if (elsewhere()) return FOREIGN;
     if (allocated + (int64_t)bytes > memory_limit) return OUT_OF_MEMORY;
     if (streams[of(stream)].capturing) return failed("memory is allocated while %s", "a graph is captured");
@@ -282,12 +358,13 @@ int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
     memset(memory, POISON, bytes);
     allocated += bytes;
     if (memory_count == memory_room) memories = realloc(memories, (memory_room = 2 * memory_room + 64) * sizeof *memories);
-    memories[memory_count] = (Memory){.address = (uint64_t)memory, .size = bytes, .live = 1, .writer = of(stream)};
+    memories[memory_count] = (Memory){.address = (uint64_t)memory, .size = bytes, .live = 1, .writer = of(stream), .device = own_device()};
     *address = memories[memory_count++].address;
     return 0;
 }
 int cuMemFreeAsync(uint64_t address, void *stream) {
     counts.calls++, counts.releases++;
+    HOLD(changing);
     Memory *memory = memory_at(address);
     if (!memory || memory->address != address || !memory->live) return failed("%s gives back what it does not have", "somebody");
     int status = access_memory(of(stream), address, memory->size, 1, "a release");
@@ -315,16 +392,27 @@ static int set(uint64_t at, unsigned value, size_t bytes, int width, void *strea
 int cuMemsetD8Async(uint64_t at, unsigned char value, size_t count, void *stream) { return set(at, value, count, 1, stream); }
 int cuMemsetD32Async(uint64_t at, unsigned value, size_t count, void *stream) { return set(at, value, 4 * count, 4, stream); }
 int cuStreamCreate(void **stream, unsigned flags) {
+    HOLD(changing);
     if (stream_count == STREAMS) return OUT_OF_MEMORY;
     if (elsewhere()) return FOREIGN;
+    streams[stream_count].device = own_device();
     *stream = &streams[stream_count++];
     return 0;
 }
 int cuStreamSynchronize(void *stream) { counts.calls++; if (elsewhere()) return FOREIGN; host_waits(of(stream)); return 0; }
-int cuStreamQuery(void *stream) { counts.calls++; return streams[of(stream)].done < (uint64_t)streams[of(stream)].queue.count ? NOT_READY : 0; }
+int cuStreamQuery(void *stream) {
+    counts.calls++;
+    if (comms && !pthread_mutex_trylock(&running)) {
+        go_on();
+        pthread_mutex_unlock(&running);
+    }
+    HOLD(changing);
+    return streams[of(stream)].done < (uint64_t)streams[of(stream)].queue.count ? NOT_READY : 0;
+}
 int cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(Event)); return 0; }
 int cuEventRecord(Event *event, void *stream) {
     counts.calls++;
+    HOLD(changing);
     event->stream = of(stream);
     event->position = streams[event->stream].queue.count;
     memcpy(event->clock, streams[event->stream].clock, sizeof event->clock);
@@ -333,6 +421,7 @@ int cuEventRecord(Event *event, void *stream) {
 int cuStreamWaitEvent(void *stream, Event *event, unsigned flags) {
     Task task = {.kind = AFTER, .after = {event->stream, event->position}};
     counts.calls++, counts.waits++;
+    HOLD(changing);
     later(streams[of(stream)].clock, event->clock);
     return enqueue(stream, &task);
 }
@@ -341,13 +430,15 @@ int cuEventSynchronize(Event *event) { counts.calls++; host_waits(event->stream)
 
 int cuModuleLoadData(Module **loaded, const char *image) {
     int twin = !memcmp(image, "fuser-twin", 10);
+    HOLD(changing);
     if (elsewhere()) return FOREIGN;
     const int64_t *at = (const int64_t *)(image + 16);
     for (Module *module = modules; twin && module; module = module->next) /* all kernels of one source */
-        if (module->number == *at) { *loaded = module; return 0; }
+        if (module->number == *at && module->device == own_device()) { *loaded = module; return 0; }
     Module *module = *loaded = calloc(1, sizeof *module);
     if (!twin) return strncmp(image, ".version", 8) ? 200 : 0;
     module->next = modules, modules = module;
+    module->device = own_device();
     module->number = *at++;
     module->run = (void (*)(void **, const int64_t *))(uintptr_t)*at++;
     int64_t count = *at++;
@@ -376,7 +467,8 @@ int cuModuleLoadData(Module **loaded, const char *image) {
 int cuModuleGetFunction(Function **found, Module *module, const char *name) {
     counts.calls++;
     *found = calloc(1, sizeof(Function));
-    if (!module->run) return strcmp(name, "set_condition") ? 500 : 0;
+    (*found)->of_addresses = !strcmp(name, "set_addresses");
+    if (!module->run) return strcmp(name, "set_condition") && strcmp(name, "set_addresses") ? 500 : 0;
     (*found)->module = module;
     for (int k = 0; k < module->entry_count; k++)
         if (!strcmp(module->entries[k].name, name)) (*found)->entry = &module->entries[k];
@@ -418,7 +510,7 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
         const ParamOf *param = function->module ? &function->entry->params[k] : NULL;
         if (param && param->buffer == MAPPED && !lies_within(function->module, function->entry, params[k], param->by_value, params))
             return failed("%s gets a tensor map that leaves its array", function->entry->name);
-        int narrow = function->module ? function->entry->params[k].buffer == -2 || function->entry->params[k].by_value == 4 : k > 1;
+        int narrow = function->of_addresses ? k > 2 : function->module ? function->entry->params[k].buffer == -2 || function->entry->params[k].by_value == 4 : k > 1;
         memcpy(&task.kernel.values[k], params[k], narrow ? 4 : 8);
     }
     return enqueue(stream, &task);
@@ -442,9 +534,11 @@ int cuStreamBeginCaptureToGraph(void *stream, Graph *graph, void *const *before,
 }
 int cuStreamEndCapture(void *stream, Graph **graph) {
     counts.calls++;
-    *graph = streams[of(stream)].capturing;
+    *graph = streams[of(stream)].invalid ? NULL : streams[of(stream)].capturing;
     streams[of(stream)].capturing = NULL;
-    return 0;
+    int result = streams[of(stream)].invalid ? 901 : 0;
+    streams[of(stream)].invalid = 0;
+    return result;
 }
 int cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, Graph **graph, void *const **before, size_t *count) {
     static void *last[1];
@@ -549,3 +643,102 @@ int cublasLtMatmul(void *handle, Desc *desc, const void *alpha, const void *a, L
     if (checking && !streams[of(stream)].capturing && access_memory(of(stream), (uint64_t)workspace, bytes, 1, "a product's workspace")) return 14;
     return enqueue(stream, &task) ? 13 : 0;
 }
+
+/* ---- libraries' routines, whose results a function of the tests computes */
+
+static void *of_solver, *of_blas, *of_fft[64];
+static int64_t plans[64][8];
+static int plan_count;
+static const int width[] = {4, 8, 8, 16}, real_width[] = {4, 8, 4, 8};
+
+static int enqueue_routine(void *stream, Routine made) {
+    Task task = {.kind = ROUTINE, .routine = malloc(sizeof made)};
+    *task.routine = made;
+    counts.calls++, counts.routines++;
+    return enqueue(stream, &task) ? 13 : 0;
+}
+/* cuSOLVER's, which may wait for the device: that ends a capture. */
+static int enqueue_solver(Routine made) {
+    Stream *stream = &streams[of(of_solver)];
+    if (stream->capturing && !solver_captures) { stream->invalid = 1; return 7; }
+    return enqueue_routine(of_solver, made);
+}
+#define AT(x) (uint64_t)(uintptr_t)(x)
+int cusolverDnCreate(void **handle) { static int one; *handle = &one; return 0; }
+int cusolverDnSetStream(void *handle, void *stream) { of_solver = stream; return 0; }
+int cublasCreate_v2(void **handle) { static int one; *handle = &one; return 0; }
+int cublasSetStream_v2(void *handle, void *stream) { of_blas = stream; return 0; }
+int cublasSetWorkspace_v2(void *handle, void *work, size_t bytes) { return bytes && checking && !memory_at(AT(work)) ? 7 : 0; }
+static int potrf(int type, int triangle, int n, void *a, int lda, void *work, int length, int *info) {
+    return enqueue_solver((Routine){"potrf", {type, 1, triangle, n}, {AT(a), AT(info), AT(work)}, {(uint64_t)n * n * width[type], 4, length * width[type]}});
+}
+static int getrf(int type, int m, int n, void *a, int lda, void *work, int *pivots, int *info) {
+    int rank = m < n ? m : n;
+    return enqueue_solver((Routine){"getrf", {type, 1, m, n}, {AT(a), AT(pivots), AT(info), AT(work)}, {(uint64_t)n * m * width[type], 4 * rank, 4, n * width[type]}});
+}
+static int geqrf(int type, int m, int n, void *a, int lda, void *taus, void *work, int length, int *info) {
+    int rank = m < n ? m : n;
+    return enqueue_solver((Routine){"geqrf", {type, 1, m, n}, {AT(a), AT(taus), AT(info), AT(work)}, {(uint64_t)n * m * width[type], rank * width[type], 4, length * width[type]}});
+}
+static int orgqr(int type, int m, int n, int k, void *a, int lda, void *taus, void *work, int length, int *info) {
+    return enqueue_solver((Routine){"orgqr", {type, 1, m, n, k}, {AT(taus), AT(a), AT(info), AT(work)}, {k * width[type], (uint64_t)n * m * width[type], 4, length * width[type]}, 1});
+}
+static int syevd(int type, int vectors, int triangle, int n, void *a, int lda, void *values, void *work, int length, int *info) {
+    return enqueue_solver((Routine){"syevd", {type, 1, triangle, n}, {AT(a), AT(values), AT(info), AT(work)}, {(uint64_t)n * n * width[type], n * real_width[type], 4, length * width[type]}});
+}
+static int gesvd(int type, int job, int m, int n, void *a, void *values, void *u, void *v, void *work, int length, int *info) {
+    uint64_t columns = job == 'A' ? m : n;
+    if (m < n) return 3;
+    return enqueue_solver((Routine){"gesvd", {type, 1, job, m, n}, {AT(a), AT(values), AT(u), AT(v), AT(info), AT(work)},
+        {(uint64_t)n * m * width[type], n * real_width[type], u ? columns * m * width[type] : 0, v ? (uint64_t)n * n * width[type] : 0, 4, length * width[type]}});
+}
+#define SOLVER(T, type, OR, SY) \
+    int cusolverDn##T##potrf_bufferSize(void *h, int t, int n, void *a, int l, int *length) { *length = n; return l < n ? 3 : 0; } \
+    int cusolverDn##T##potrf(void *h, int t, int n, void *a, int l, void *w, int c, int *i) { return potrf(type, t, n, a, l, w, c, i); } \
+    int cusolverDn##T##getrf_bufferSize(void *h, int m, int n, void *a, int l, int *length) { *length = n; return l < m ? 3 : 0; } \
+    int cusolverDn##T##getrf(void *h, int m, int n, void *a, int l, void *w, int *p, int *i) { return getrf(type, m, n, a, l, w, p, i); } \
+    int cusolverDn##T##geqrf_bufferSize(void *h, int m, int n, void *a, int l, int *length) { *length = n; return l < m ? 3 : 0; } \
+    int cusolverDn##T##geqrf(void *h, int m, int n, void *a, int l, void *t, void *w, int c, int *i) { return geqrf(type, m, n, a, l, t, w, c, i); } \
+    int cusolverDn##T##OR##gqr_bufferSize(void *h, int m, int n, int k, void *a, int l, void *t, int *length) { *length = n; return n > m || k > n ? 3 : 0; } \
+    int cusolverDn##T##OR##gqr(void *h, int m, int n, int k, void *a, int l, void *t, void *w, int c, int *i) { return orgqr(type, m, n, k, a, l, t, w, c, i); } \
+    int cusolverDn##T##SY##evd_bufferSize(void *h, int v, int t, int n, void *a, int l, void *s, int *length) { *length = 2 * n; return 0; } \
+    int cusolverDn##T##SY##evd(void *h, int v, int t, int n, void *a, int l, void *s, void *w, int c, int *i) { return syevd(type, v, t, n, a, l, s, w, c, i); } \
+    int cusolverDn##T##gesvd_bufferSize(void *h, int m, int n, int *length) { *length = 3 * n; return m < n ? 3 : 0; } \
+    int cusolverDn##T##gesvd(void *h, signed char u, signed char v, int m, int n, void *a, int l, void *s, void *left, int ll, void *right, int lr, void *w, int c, void *r, int *i) { return gesvd(type, u, m, n, a, s, left, right, w, c, i); } \
+    int cusolverDn##T##potrfBatched(void *h, int t, int n, void *table, int l, int *info, int batch) { \
+        return enqueue_solver((Routine){"potrf_batched", {type, batch, t, n}, {AT(table), AT(info)}, {8 * batch, 4 * batch}, 1}); } \
+    int cublas##T##getrfBatched(void *h, int n, void *table, int l, int *pivots, int *info, int batch) { \
+        return enqueue_routine(of_blas, (Routine){"getrf_batched", {type, batch, n, n}, {AT(table), AT(pivots), AT(info)}, {8 * batch, 4 * n * batch, 4 * batch}, 1}); } \
+    int cublas##T##trsm_v2(void *h, int side, int t, int op, int diag, int m, int n, const void *one, void *a, int la, void *b, int lb) { \
+        uint64_t order = side ? n : m; \
+        return enqueue_routine(of_blas, (Routine){"trsm", {type, 1, side, t, op, diag, m, n}, {AT(a), AT(b)}, {order * order * width[type], (uint64_t)m * n * width[type]}, 1}); } \
+    int cublas##T##trsmBatched(void *h, int side, int t, int op, int diag, int m, int n, const void *one, void *a, int la, void *b, int lb, int batch) { \
+        return enqueue_routine(of_blas, (Routine){"trsm_batched", {type, batch, side, t, op, diag, m, n}, {AT(a), AT(b)}, {8 * batch, 8 * batch}, 2}); }
+SOLVER(S, 0, or, sy)
+SOLVER(D, 1, or, sy)
+SOLVER(C, 2, un, he)
+SOLVER(Z, 3, un, he)
+
+int cufftCreate(int *plan) { if (plan_count == 64) return 5; *plan = plan_count++; return 0; }
+int cufftDestroy(int plan) { return 0; }
+int cufftSetAutoAllocation(int plan, int allocate) { return 0; }
+int cufftMakePlanMany64(int plan, int rank, long long *n, long long *in, long long is, long long id, long long *out, long long os, long long od, int type, long long batch, size_t *work) {
+    int64_t made[8] = {type, batch, rank, rank > 0 ? n[0] : 1, rank > 1 ? n[1] : 1, rank > 2 ? n[2] : 1, id, od};
+    memcpy(plans[plan], made, sizeof made);
+    *work = 256;
+    return is != 1 || os != 1;
+}
+int cufftSetStream(int plan, void *stream) { of_fft[plan] = stream; return 0; }
+int cufftSetWorkArea(int plan, void *work) { return checking && !memory_at(AT(work)) ? 3 : 0; }
+static int transform(int plan, void *from, void *to, int direction) {
+    const int64_t *p = plans[plan];
+    uint64_t wide = p[0] >= 0x69 ? 2 : 1, in = p[0] == 0x2a || p[0] == 0x6a ? 4 : 8, out = p[0] == 0x2c || p[0] == 0x6c ? 4 : 8;
+    Routine made = {"fft", {p[0], p[1], p[2], p[3], p[4], p[5], direction}, {AT(from), AT(to)}, {p[1] * p[6] * in * wide, p[1] * p[7] * out * wide}, out != 4};
+    return enqueue_routine(of_fft[plan], made);
+}
+int cufftExecC2C(int plan, void *from, void *to, int direction) { return transform(plan, from, to, direction); }
+int cufftExecZ2Z(int plan, void *from, void *to, int direction) { return transform(plan, from, to, direction); }
+int cufftExecR2C(int plan, void *from, void *to) { return transform(plan, from, to, -1); }
+int cufftExecD2Z(int plan, void *from, void *to) { return transform(plan, from, to, -1); }
+int cufftExecC2R(int plan, void *from, void *to) { return transform(plan, from, to, 1); }
+int cufftExecZ2D(int plan, void *from, void *to) { return transform(plan, from, to, 1); }

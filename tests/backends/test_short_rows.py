@@ -267,3 +267,26 @@ def test_rows_of_a_piece_without_tests_are_one_run_of_memory() -> None:
     (schedule,) = source.schedules.values()
     assert schedule.index_set_splitting == 3
     assert [piece.coalescing is not None for piece in schedule.pieces or (schedule,)].count(True) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("extent", [13, 27, 61])
+def test_rows_with_computed_indices_run_under_a_mask(extent: int, dtype: Any) -> None:
+    """Functions of maths, elements at computed indices and a boundary of one element: in whole vectors, not one by one."""
+    random = np.random.default_rng(extent)
+    x, table = random.standard_normal(extent).astype(dtype), random.standard_normal(50).astype(dtype)
+    places = random.integers(-50, 50, extent).astype(np.int32)
+    with fuser.enable_x64(dtype is np.float64):
+
+        def step(x: Any, _: Any, t: Any, i: Any) -> Any:
+            return fnp.logaddexp(x, fnp.concatenate([fnp.array([-1e30], dtype), x[:-1]])) + t[i], None
+
+        f = fuser.jit(lambda x, t, i: fuser.lax.scan(lambda x, n: step(x, n, t, i), x, length=3)[0])
+        [loop] = [one for one in fuser.explain(f, verbose=True)(x, table, places).steps if one.inner]
+        assert any("under a mask" in one.schedule for one in loop.inner)
+        wanted = x.astype(np.float64)
+        for _ in range(3):
+            wanted = np.logaddexp(wanted, np.concatenate([[-1e30], wanted[:-1]])) + table[places]
+        np.testing.assert_allclose(
+            np.asarray(f(x, table, places)), wanted, rtol=0, atol=(1e-5 if dtype is np.float32 else 1e-13)
+        )

@@ -17,8 +17,9 @@ from fuser import ShapeDtypeStruct
 from fuser import pallas as pl
 from fuser.backends.triton.aot import compile_ahead
 from fuser.backends.triton.machine_code import of_cuda
+from fuser.ir.evaluate import evaluate
 from fuser.ops.block_kernel import block_kernel_p
-from tests.pallas.one_kernel_cases import CASES, SHIPPED, of
+from tests.pallas.one_kernel_cases import CASES, SEVERAL, SHIPPED, of
 
 
 def lowered(function: Any, *arrays: Any) -> Any:
@@ -35,7 +36,7 @@ def test_one_function_each(name: str) -> None:
     function, arrays = {**CASES, **SHIPPED}[name]
     program = lowered(function, *arrays)
     assert by_hand(program) == 1
-    assert len(program.sources) == (2 if name == "one of a pair" else 1)
+    assert len(program.sources) == SEVERAL.get(name, 1)
 
 
 def test_what_they_give() -> None:
@@ -46,6 +47,17 @@ def test_what_they_give() -> None:
     found = json.loads(result.stdout.splitlines()[-1])
     assert set(found) == {*CASES, *SHIPPED}
     assert not {name: text for name, text in found.items() if text}
+
+
+@pytest.mark.parametrize("name", ["joined", "both joined", "joined, mapped", "by its maxima", "read twice"])
+def test_neighbours_in_numpy(name: str) -> None:
+    """The reference backend runs the same plan."""
+    function, arrays = CASES[name]
+    program = lowered(function, *arrays)
+    found = evaluate(program.plan.graph, [np.asarray(a) for a in arrays])
+    for a, b in zip(found, fuser.tree.leaves(fuser.jit(function, backend="c")(*arrays)), strict=True):
+        a, b = (np.asarray(v).astype(np.float64) for v in (a, b))
+        np.testing.assert_allclose(a, b, rtol=1e-2 if name == "joined" else 1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["matmul", "flash"])
@@ -83,3 +95,27 @@ def test_what_has_no_form_is_fused_as_arrays() -> None:
     double = pl.pallas_call(doubled, ShapeDtypeStruct((8,), np.float32), grid=2, in_specs=[spec], out_specs=spec)
     program = lowered(lambda x: fnp.tanh(double(fnp.sin(x))), of(8))
     assert by_hand(program) == 0 and len(program.sources) == 1
+
+
+def test_warps_and_stages_are_the_users() -> None:
+    asked = pl.CompilerParams(num_warps=2, num_stages=1)  # neither is what a writer chooses
+
+    def product(x: Any, y: Any, o: Any, total: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            total[...] = fnp.zeros_like(total)
+
+        total[...] += pl.dot(x[...], y[...])
+        o[...] = total[...]
+
+    call = pl.pallas_call(
+        product, ShapeDtypeStruct((32, 32), np.float32), grid=2, scratch_shapes=[pl.MemoryRef((32, 32), np.float32)],
+        in_specs=[pl.BlockSpec((32, 16), lambda k: (0, k)), pl.BlockSpec((16, 32), lambda k: (k, 0))],
+        compiler_params=asked,
+    )  # fmt: skip
+    program = lowered(call, of(32, 32), of(32, 32))
+    assert by_hand(program) == 1
+    (launch,) = program.sources[0].launch["launches"]
+    assert (launch.warps, launch.stages) == (asked.num_warps, asked.num_stages)
+    with pytest.raises(ValueError, match="num_warps=3; num_warps is 1, 2, 4, 8, 16 or 32, and num_stages 1 to 8"):
+        pl.pallas_call(product, ShapeDtypeStruct((32, 32), np.float32), compiler_params=pl.CompilerParams(num_warps=3))

@@ -454,3 +454,33 @@ def test_names_of_the_gpu_and_the_tpu() -> None:
     )
     for interpret in (False, True):
         np.testing.assert_array_equal(call(interpret=interpret)(np.arange(7, dtype=F32)), [1, 2, 3, 4, 5, 6, 2])
+
+
+def test_more_names_of_the_tpu_and_what_is_left_out() -> None:
+    from fuser.errors import AbsentError
+    from fuser.experimental.pallas import tpu
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = tpu.roll(x_ref[...], 3, 1) + pl.program_id(0)
+
+    spec = pl.BlockSpec((2, 8), lambda i: (i, 0))
+    x = of(4, 8)
+    call = pl.pallas_call(
+        kernel, fuser.ShapeDtypeStruct((4, 8), F32), grid=2, in_specs=[spec], out_specs=spec,
+        compiler_params=tpu.CompilerParams(dimension_semantics=(tpu.PARALLEL,)),
+    )  # fmt: skip
+    np.testing.assert_array_equal(call(x), np.roll(x, 3, 1) + np.array([0, 0, 1, 1], F32)[:, None])
+    with pytest.raises(AbsentError, match=r"jax.experimental.pallas.tpu.make_async_copy is not offered: memory spaces"):
+        tpu.make_async_copy  # noqa: B018
+    with pytest.raises(ValueError, match="roll moves all rows alike"):
+        tpu.roll(x, 1, 1, stride=1, stride_axis=0)
+
+
+def test_state_outside_of_a_kernel() -> None:
+    def double(refs: Any) -> None:
+        refs["x"][...] *= 2
+        refs["n"][0] = refs["x"][1] + 1
+
+    found = pl.run_state(double)({"x": X8, "n": np.zeros(1, F32)})
+    np.testing.assert_array_equal(found["x"], 2 * X8)
+    np.testing.assert_array_equal(found["n"], [2 * X8[1] + 1])

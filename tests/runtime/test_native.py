@@ -124,6 +124,43 @@ def test_dicts_in_any_order_of_their_keys():
     np.testing.assert_array_equal(first[0], X - 2)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([1e300, np.nan, -1e-320, 0.1]),
+        np.array([2**40 + 5, -3]),
+        np.array([2**63 + 7], np.uint64),
+        np.array([0.1 + 2j, 1e300]),
+        np.arange(12.0).reshape(3, 4)[:, ::2],
+        np.arange(12, dtype=np.float32).reshape(3, 4).T,
+        np.ones((0, 3)),
+        np.array(5),
+        np.float64(0.1),
+        np.float32(0.1),
+        np.float16(2),
+        np.int64(2**40 + 3),
+        np.int8(-3),
+        np.bool_(True),
+        np.complex128(0.1 + 2j),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("x64", [False, True])
+def test_arrays_and_numbers_of_numpy_as_kernels_take_them(value, x64):
+    with fuser.enable_x64(x64):
+        f = fuser.jit(lambda x: (x, x + x, x * 2))
+        assert_same(known(f, value), in_python(f, value))
+        assert_same(known(f, value), f(fnp.asarray(value)))  # an array that lies there already
+        if isinstance(value, np.ndarray) and value.size and value.flags.owndata:
+            first = f(value)[0]
+            value = value.copy()
+            again = f(value)[0]
+            value[...] = 0
+            np.testing.assert_array_equal(
+                np.asarray(again), np.asarray(first)
+            )  # results share no memory with arguments
+
+
 def test_keys_are_compared_by_value():
     f = fuser.jit(lambda d: sum(d.values()))
     f({"ab": 1.0, "7": 2.0})

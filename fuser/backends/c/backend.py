@@ -14,7 +14,7 @@ from fuser.backends.c.control_flow import interrupt, thread_tuning
 from fuser.backends.c.control_flow.driver import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import gemm_epilogue, library_calls
-from fuser.backends.c.schedules import masking, tiling
+from fuser.backends.c.schedules import masking, transposes
 from fuser.backends.c.target import TARGET, like
 from fuser.backends.link import Stepwise
 from fuser.ir.cost import lowered
@@ -113,14 +113,15 @@ _FLOOR_DIV = "static inline int64_t floor_div(int64_t a, int64_t b) { return a /
 
 def translation_unit(text: str, used: Counter[str]) -> str:
     """A C file of these kernels and loops, which name `used`: with what they include, declare and call."""
-    before = [spell.header(used), tiling.helpers(used)]
+    before = [spell.header(used), transposes.helpers(used)]
     team = [interrupt.TEAM] if used["omp_get_thread_num"] else []
     before += [interrupt.HELPERS] if interrupt.interruptible(used) else team
     before += [INCLUDES] if used["memcpy"] or used["function"] else []
     before += [_FLOOR_DIV] if used["floor_div"] else []
     before += [masking.HELPERS] if used["within"] or used["padded"] else []
-    before += [toolchain.THREADS] if used["fuser_threads"] or used["team_size"] else []
-    before += [thread_tuning.HELPERS] if used["team_size"] else []
+    tuning = used[thread_tuning.TEAM_SIZE.name] or used[thread_tuning.TUNER.name]
+    before += [toolchain.THREADS] if used["fuser_threads"] or tuning else []
+    before += [thread_tuning.HELPERS] if tuning else []
     return "\n\n".join([*filter(None, before), text]) + "\n"
 
 

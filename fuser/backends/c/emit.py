@@ -102,11 +102,17 @@ def _with_parts(kernel: Kernel) -> Kernel:
 
 
 def _unrolled(kernel: Kernel, asked: Schedule) -> Kernel:
-    """The kernel with short reduced axes unrolled, but where rows are reduced as a tree in less time."""
+    """The kernel with short reduced axes unrolled, but where rows are reduced as a tree or in tiles in less time."""
     unrolled = unroll_reductions(kernel, TARGET.vector)
-    if unrolled is kernel or unrolled.reduced or asked.reduction not in (None, "tree"):
+    if unrolled is kernel or unrolled.reduced or asked.reduction not in (None, "tree", "rows side by side"):
         return unrolled
-    found = padded_rows(kernel, arrange(kernel))
+    loops = arrange(kernel)
+    if asked.reduction != "tree" and rows_side_by_side(kernel, loops) is not None:
+        # Rows that are read again would stay in registers with all of their elements, and compilers take 8 of them for a vector.
+        again = len([sweep for sweep in kernel.sweeps if sweep.loops]) > 1
+        if again or asked.reduction is not None:
+            return kernel
+    found = padded_rows(kernel, loops) if asked.reduction != "rows side by side" else None
     return kernel if found is not None and (asked.reduction or pays(kernel, found, unrolled=True)) else unrolled
 
 

@@ -49,7 +49,6 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
 NEAR = 16  # elements apart at most, for which gcc reads under a test what does not lie side by side
-GATHERED = (4, 8)  # bytes of elements that a processor gathers
 
 NOINLINE = "__attribute__((noinline)) "
 
@@ -320,8 +319,19 @@ class Emitter(Builder, Common):
         if node in self.divisions and self.loops.vector is None:
             name = "divide" if node.op == "div" else "remainder"
             return spell.called(f"{name}_{node.dtype.name}{spell.ALONE}", *args)
+        if self.inside is not None and node.op in ("lt", "ge") and self._near(node):
+            test = code("{}({}, {})", masking.PRECEDES, *args)
+            return test if node.op == "lt" else code("!{}", test)
         value: Code = spell.TABLE.operation(node, args)
         return value
+
+    def _near(self, test: Scalar) -> bool:
+        """Whether a test asks on which side of a constant a position of a short row lies. gcc knows a position that one element
+        alone can have, reads that element for all, and has no masked form of that."""
+        position, bound = test.args
+        if position.op != "index" or bound.op != "const" or index_axes(position.attr) != {self.loops.vector}:
+            return False
+        return self.loops.vector is not None and position.attr.coefficient(self.loops.vector) == 1
 
     def position(self, node: Scalar) -> Code:
         return code(f"({spell.local(node.dtype)})({{}})", self._offset(("index", self.name(node)), node.attr))
@@ -331,15 +341,22 @@ class Emitter(Builder, Common):
         offset = self._guarded(node) if node.args else self._offset(node.attr.param, node.attr.offset)
         if offset is not None:
             found = self.element_at(node, Element(array, offset))
-            if self.inside is not None and self.loops.vector in index_axes(node.attr.offset):
+            if self.inside is not None and self._along_vector(node):
                 return code("({} ? {} : 0)", self.inside, found)
             return found
         offset, mask = self._offset(node.attr.param, node.attr.offset), self.operand(node.args[0])
-        if self.inside is not None and self.loops.vector in index_axes(node.attr.offset):
+        if self.inside is not None and self._along_vector(node):
             mask = code("({} & {})", self.inside, mask)
         if self.scattered(node):
             return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, offset)))
         return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, offset)))
+
+    def _along_vector(self, load: Scalar) -> bool:
+        """Whether the elements of a vector are read at places of their own."""
+        vector, offset = self.loops.vector, load.attr.offset
+        return vector is not None and (
+            vector in index_axes(offset) or any(self.follows(value, vector) for value in computed(offset))
+        )
 
     def element_at(self, node: Scalar, place: Element) -> Code:
         """The value of a load whose element lies at a place: in the array, or in a tile or block of its elements."""
@@ -373,7 +390,12 @@ class Emitter(Builder, Common):
         not behind a test; and are such as processors gather."""
         vector, param = self.loops.vector, self.kernel.params[node.attr.param]
         far = vector is not None and not 0 <= node.attr.offset.coefficient(vector) <= NEAR
-        return far and math.prod(param.shape) > 0 and node.dtype.itemsize in GATHERED and not is_complex(node.dtype)
+        return (
+            far
+            and math.prod(param.shape) > 0
+            and node.dtype.itemsize in masking.GATHERED
+            and not is_complex(node.dtype)
+        )
 
     def _clamped(self, node: Scalar) -> Code:
         """The offset of a load, moved into the array where it lies outside."""

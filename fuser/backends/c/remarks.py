@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.c import spell
-from fuser.backends.c.emitter import GATHERED, NEAR, Emitter
+from fuser.backends.c.emitter import NEAR, Emitter
+from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.argreduce import is_argreduce
 from fuser.backends.c.schedules.inner_reduction import InnerReduction
 from fuser.backends.c.schedules.loop_kernel import LoopKernel
@@ -132,7 +133,11 @@ def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
     if node.op == "index":
         return ""
     gathered = any(writer.follows(value, axis) for value in computed(offset))
-    if gathered and node not in writer.single and (node.dtype.itemsize not in GATHERED or is_complex(node.dtype)):
+    if (
+        gathered
+        and node not in writer.single
+        and (node.dtype.itemsize not in masking.GATHERED or is_complex(node.dtype))
+    ):
         return f"elements of {node.dtype} are read at computed indices one after the other; those of 4 and 8 bytes that are not complex are gathered"
     tested = node.args and writer.follows(node.args[0], axis)
     chosen = tested and axis is writer.loops.vector and writer.scattered(node)

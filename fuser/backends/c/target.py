@@ -61,6 +61,7 @@ TARGET = Target(
     fork=3e-6,  # 1 µs where the threads of a team still wait for work, and 35 µs where they sleep
     alone=15e-6,
     tiled=0.2e-9,
+    shuffled=0.1e-9,
     products=130e9,
 )
 

@@ -64,7 +64,13 @@ def compile_plan(plan: Plan, target: str) -> Analysis:
     """The program of a plan, compiled for a TPU such as "v5e". ToolchainError carries XLA's own words."""
     require_jax()
     given = [v.aval for v in (*plan.graph.invars, *plan.graph.constvars)]
-    return compile_function(compiled(program(plan).text, False), given, target)
+    whole = program(plan)
+    for _, eqn in whole.host_calls:
+        raise UnsupportedError(
+            f"{eqn.primitive} ({eqn.source.short}) runs on the host, which a program that is compiled ahead of time cannot call; "
+            "compile the function without it"
+        )
+    return compile_function(compiled(whole.text, False), given, target)
 
 
 def compile_function(function: Callable[..., Any], avals: Sequence[ArrayType], target: str) -> Analysis:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.tpu import spell
+from fuser.backends.tpu.host_calls import HostCall, is_host_call, written
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion, Primitive
@@ -52,6 +53,7 @@ from fuser.ops.random import (
     random_bits_p,
     random_clone_p,
     random_fold_in_p,
+    random_hash_p,
     random_seed_p,
     random_split_p,
     random_unwrap_p,
@@ -282,18 +284,21 @@ KEYS = {
     ne_p: "jnp.any({0} != {1}, axis=-1)",
     select_n_p: "jnp.where({0}[..., None], {2}, {1})",
     random_fold_in_p: "fold_in({0}, {1})",
+    random_hash_p: "hashed({0}, {1}, {2})",
     random_seed_p: "seed({0})",
 }
 
 
 class Arrays:
-    """Writes the body of one function. `names` are the texts of values known so far."""
+    """Writes the body of one function, `owner`. `names` are the texts of values known so far."""
 
-    def __init__(self, depth: int = 1) -> None:
+    def __init__(self, depth: int = 1, owner: str = "") -> None:
         self.lines: list[str] = []
         self.depth = depth
         self.names: dict[Operand, str] = {}
         self.count = 0
+        self.owner = owner
+        self.host_calls: list[HostCall] = []
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -342,7 +347,7 @@ class Arrays:
             from fuser.backends.tpu.control_flow import write_control
 
             write_control(self, eqn)
-        elif keys:
+        elif keys and not is_host_call(eqn):
             self._keys(eqn)
         elif eqn.primitive.fusion is Fusion.ELEMENTWISE:
             self._elementwise(eqn)
@@ -351,6 +356,8 @@ class Arrays:
 
     def _call(self, eqn: Eqn) -> None:
         call = CALLS.get(eqn.primitive) or _reduction_of(eqn)
+        if call is None and is_host_call(eqn):
+            call = self._host_call
         if call is None:
             raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive.name} ({eqn.source.short})")
         args = [self.operand(v) for v in eqn.invars]
@@ -360,6 +367,11 @@ class Arrays:
         targets = ", ".join(self.names[v] for v in eqn.outvars) + ("," if several and len(eqn.outvars) == 1 else "")
         text = call(eqn, *args, **eqn.params)
         self.line(f"{targets} = {text}")
+
+    def _host_call(self, eqn: Eqn, *args: str, **params: Any) -> str:
+        call = HostCall(f"host_{len(self.host_calls)}_{self.owner}", eqn)
+        self.host_calls.append(call)
+        return written(call, args)
 
     def _elementwise(self, eqn: Eqn) -> None:
         inputs = [

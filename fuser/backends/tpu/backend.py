@@ -15,6 +15,7 @@ import numpy as np
 from fuser.backends.base import HOST_LIBRARIES, HostMemory, KernelSource, Loaded, unsupported
 from fuser.backends.link import as_one
 from fuser.backends.tpu.arrays import refusal
+from fuser.backends.tpu.host_calls import Failures, functions, keys_of, words_of
 from fuser.backends.tpu.program import compiled, emitted, program
 from fuser.backends.tpu.target import TARGET
 from fuser.backends.tpu.tiling import Refused
@@ -110,15 +111,18 @@ def _compiled(plan: Plan) -> Callable[..., list[Any]]:
     import jax
 
     interpret = _interprets()
-    function = jax.jit(compiled(program(plan).text, interpret))
+    whole, failures = program(plan), Failures()
+    hosted = functions(whole.host_calls, failures)
+    of_jax = jax.jit(compiled(whole.text, interpret, hosted=hosted))
+    function = _awaited(of_jax, failures) if hosted else of_jax
     results = [v.aval for v in plan.outputs]
     keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
     # On the CPU JAX reads ndarrays where they lie, and so a result that is an argument would change with it.
     moved = _apart if interpret else _itself
 
     def run(*arrays: Any) -> list[Any]:
-        given = [_words(a) if key else moved(a) for a, key in zip(arrays, keys)]
-        return [_keys(r, t.shape) if t.dtype == KEY else r for r, t in zip(function(*given), results)]
+        given = [words_of(a) if key else moved(a) for a, key in zip(arrays, keys)]
+        return [keys_of(r, t.shape) if t.dtype == KEY else r for r, t in zip(function(*given), results)]
 
     return run
 
@@ -182,13 +186,17 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _words(keys: np.ndarray) -> np.ndarray:
-    """Random keys, which stay on the host, as the words that a program takes."""
-    return np.asarray(keys)["fry"]
+def _awaited(function: Callable[..., Any], failures: Failures) -> Callable[..., Any]:
+    """The program, which has ended when its call returns; what its functions on the host raise is raised as it was."""
+    import jax
 
+    def run(*arrays: Any) -> Any:
+        try:
+            return jax.block_until_ready(function(*arrays))
+        except Exception as error:
+            raise failures.raised(error) from None
 
-def _keys(words: Any, shape: tuple[int, ...]) -> np.ndarray:
-    return np.array(words, order="C").view(KEY).reshape(shape)
+    return run
 
 
 def _nothing(arrays: list[Any]) -> None:

@@ -12,6 +12,7 @@ from fuser.backends.tpu import spell
 from fuser.backends.tpu.arrays import Arrays
 from fuser.backends.tpu.blocks import Windows, grid_of
 from fuser.backends.tpu.call import Before, write_call
+from fuser.backends.tpu.host_calls import HostCall
 from fuser.backends.tpu.loop_kernel import LoopKernel
 from fuser.backends.tpu.reductions import Rows, phases
 from fuser.backends.tpu.tiling import Refused, Tiling
@@ -29,7 +30,8 @@ LARGER = (Movement.SPREAD, Movement.MAKE)  # movement that makes arrays larger i
 
 @dataclass(frozen=True)
 class Emitted:
-    """A function's text, and of a Pallas kernel: its grid, bytes of vector memory, and bytes that it moves."""
+    """A function's text, what it calls on the host, and of a Pallas kernel: its grid, bytes of vector memory, and bytes that it
+    moves."""
 
     text: str
     pallas: bool
@@ -37,6 +39,7 @@ class Emitted:
     grid: tuple[int, ...] = ()
     vmem: int = 0
     moved: int = 0
+    host_calls: tuple[HostCall, ...] = ()
 
     def __str__(self) -> str:
         """The file of the function alone."""
@@ -62,14 +65,14 @@ def in_pallas(group: FusionGroup, vmem: int) -> Emitted:
 
 def in_xla(group: FusionGroup) -> Emitted:
     """The group as calls of jax.lax, which XLA compiles and fuses."""
-    arrays = Arrays()
+    arrays = Arrays(owner=group.name)
     names = _names(group)
     arrays.names.update(zip(group.graph.invars, names))
     arrays.graph(group.graph)
     head = f"def {group.name}({', '.join(names)}):"
     outputs = [arrays.operand(v) for v in results(group)]
     text = "\n".join([*comments(group), head, *arrays.lines, f"    return [{', '.join(outputs)}]"])
-    return Emitted(text, False)
+    return Emitted(text, False, host_calls=tuple(arrays.host_calls))
 
 
 def hoisted(group: FusionGroup) -> tuple[list[Eqn], FusionGroup]:

@@ -5,7 +5,7 @@ Control flow with planned bodies calls the functions of its bodies' groups, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from fuser.backends.tpu import spell
 from fuser.backends.tpu.arrays import Arrays
 from fuser.backends.tpu.control_flow import write
 from fuser.backends.tpu.emit import PALLAS, Emitted, in_pallas, in_xla
+from fuser.backends.tpu.host_calls import HostCall
 from fuser.ir.graph import Literal, Var
 from fuser.ir.primitive import Control
 from fuser.kernel.lower import results
@@ -22,9 +23,10 @@ from fuser.partition.group import FusionGroup, Kind, Plan
 
 @dataclass(frozen=True)
 class Program:
-    """The text of a whole program, header included."""
+    """The text of a whole program, header included, and what it calls on the host."""
 
     text: str
+    host_calls: tuple[HostCall, ...] = ()
 
 
 def emitted(group: FusionGroup, vmem: int) -> Emitted:
@@ -39,12 +41,15 @@ def program(plan: Plan, name: str = "program") -> Program:
     functions = [group.emitted.code.text for group in plan.groups]
     functions.append(_calls(plan, name))
     body = "\n\n\n".join(functions)
-    return Program(spell.header(body) + "\n\n\n" + body + "\n")
+    calls = [call for group in plan.groups for call in group.emitted.code.host_calls]
+    return Program(spell.header(body) + "\n\n\n" + body + "\n", tuple(calls))
 
 
-def compiled(text: str, interpret: bool, name: str = "program") -> Callable[..., Any]:
-    """The function `name` of a file's text."""
-    space: dict[str, Any] = {}
+def compiled(
+    text: str, interpret: bool, name: str = "program", hosted: Mapping[str, Callable[..., Any]] | None = None
+) -> Callable[..., Any]:
+    """The function `name` of a file's text, in which the names of `hosted` stand for functions on the host."""
+    space: dict[str, Any] = dict(hosted or {})
     exec(compile(text, f"<{name} of the tpu backend>", "exec"), space)
     space["INTERPRET"] = interpret
     return space[name]  # type: ignore[no-any-return]
@@ -110,7 +115,9 @@ def _control(group: FusionGroup) -> Emitted:
     head = [f"def {group.name}({', '.join(names)}):"]
     text = "\n".join([*head, *arrays.lines, f"    return [{', '.join(outputs)}]"])
     kernels = [p for p in pieces if p.pallas]
-    return Emitted("\n\n\n".join([*parts, text]), bool(kernels), "", (), max([p.vmem for p in kernels], default=0))
+    calls = tuple(call for piece in pieces for call in piece.host_calls)
+    vmem = max([p.vmem for p in kernels], default=0)
+    return Emitted("\n\n\n".join([*parts, text]), bool(kernels), vmem=vmem, host_calls=calls)
 
 
 def _write(

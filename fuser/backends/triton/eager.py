@@ -47,7 +47,12 @@ class Eager:
             return NotImplemented
         avals = tuple(type_of(a) for a in args)
         try:
-            key = (primitive, avals, tuple(sorted((k, _hashable(v)) for k, v in params.items())))
+            key = (
+                native.cuda_device() if native is not None else 0,
+                primitive,
+                avals,
+                tuple(sorted((k, _hashable(v)) for k, v in params.items())),
+            )
             known = self.programs.get(key)
         except TypeError:  # parameters that hold graphs or arrays
             return NotImplemented

@@ -1,7 +1,7 @@
-"""jax.experimental.pallas.triton's names: masked reads and writes, atomics, hints; see fuser.pallas.language."""
+"""jax.experimental.pallas.triton's names: masked reads and writes, atomics, hints; see fuser.pallas.language and fuser.pallas.atomics."""
 
-from fuser.pallas.language import (
-    approx_tanh,
+from fuser.gaps import absent
+from fuser.pallas.atomics import (
     atomic_add,
     atomic_and,
     atomic_cas,
@@ -10,6 +10,9 @@ from fuser.pallas.language import (
     atomic_or,
     atomic_xchg,
     atomic_xor,
+)
+from fuser.pallas.language import (
+    approx_tanh,
     debug_barrier,
     dot,
     load,
@@ -35,3 +38,5 @@ __all__ = [
     "max_contiguous",
     "store",
 ]
+
+__getattr__ = absent(__name__)

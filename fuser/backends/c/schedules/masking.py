@@ -21,6 +21,7 @@ from fuser.kernel.operands import computed
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
 
+GATHERED = (4, 8)  # bytes of elements that a processor gathers
 LONGEST = 4  # vectors of a row, beyond which the whole ones among them need no mask
 REMAINDER = (
     8  # additions an element of longer rows, from which what is left over is worth a loop of its own under a mask
@@ -36,12 +37,15 @@ HELPERS = """
 #if defined __AVX512BW__ && defined __AVX512VL__
 #define padded(count, lanes) (((count) + (lanes) - 1) & -(int64_t)(lanes))
 #define within(i, count) (((uint32_t)(i) - (uint32_t)(count)) >> 31)
+#define precedes(i, count) (((uint32_t)(i) - (uint32_t)(count)) >> 31)
 #else
 #define padded(count, lanes) (count)
 #define within(i, count) 1
+#define precedes(i, count) ((i) < (count))
 #endif
 """.strip()
 WITHIN = Symbol("within")
+PRECEDES = Symbol("precedes")
 
 
 def padded(total: Code, lanes: int) -> Code:
@@ -162,11 +166,8 @@ def dense(writer: Emitter, nodes: Iterable[Scalar]) -> bool:
 
 
 def hides(writer: Emitter, nodes: Iterable[Scalar]) -> bool:
-    """Whether a mask may hide elements along the vector: nothing is read elsewhere for them, or goes wrong."""
-    nodes, axis = list(nodes), writer.loops.vector
-    assert axis is not None
-    indexed = any(writer.follows(value, axis) for n in nodes if n.op == "load" for value in computed(n.attr.offset))
-    return not indexed and all(_maskable(writer, node) for node in nodes)
+    """Whether a mask may hide elements along the vector: none of them is read in a way that has no masked form, or goes wrong."""
+    return all(_maskable(writer, node) for node in nodes)
 
 
 def apart(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> bool:
@@ -185,7 +186,10 @@ def _maskable(writer: Emitter, node: Scalar) -> bool:
         return False
     if node.op in ("div", "rem", "pow") and dtype.kind in "iu":
         return False
+    vector = writer.loops.vector
+    assert vector is not None
     if node.op == "load":
-        vector = writer.loops.vector
-        return not node.args or (vector is not None and node.attr.offset.coefficient(vector) == 1)
+        if any(writer.follows(value, vector) for value in computed(node.attr.offset)):
+            return not node.args and node.dtype.itemsize in GATHERED
+        return not node.args or node.attr.offset.coefficient(vector) == 1
     return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuser.backends.c import spell
@@ -85,7 +86,7 @@ def _by_strides(offset: Affine, row: Axis, along: Axis) -> bool:
 
 def _in_blocks(kernel: Kernel, row: Axis, along: Axis, extent: int) -> PaddedRows | None:
     """The widths by the widest numbers, and as many rows as leave all tiles in the nearest cache."""
-    widest = max([4, *(n.dtype.itemsize for n in kernel.nodes if n.op != "const")])
+    widest = _widest(kernel)
     vector = TARGET.vector // widest
     lanes = vector if extent >= vector else 1 << (extent - 1).bit_length()
     padded = -(-extent // lanes) * lanes
@@ -101,6 +102,18 @@ def _in_blocks(kernel: Kernel, row: Axis, along: Axis, extent: int) -> PaddedRow
     return None
 
 
+def _widest(kernel: Kernel) -> int:
+    """Bytes of the widest numbers, at least those of a float32."""
+    return max([4, *(n.dtype.itemsize for n in kernel.nodes if n.op != "const")])
+
+
+def _narrowed(kernel: Kernel, found: PaddedRows) -> bool:
+    """Whether rows of less than a vector are written in fewer bytes than they are computed in, which compilers do one by one."""
+    widest = _widest(kernel)
+    written = [kernel.params[store.param].dtype.itemsize for sweep in kernel.sweeps for store in sweep.stores]
+    return found.lanes < TARGET.vector // widest and min(written, default=widest) < widest
+
+
 def as_it_lies(value: Scalar, spec: ReductionSpec, along: Axis) -> bool:
     """Whether a reduction may take in the very elements of an array."""
     dtype = value.dtype
@@ -113,20 +126,35 @@ def pays(kernel: Kernel, found: PaddedRows, unrolled: bool) -> bool:
     """Whether padded rows take less than rows that are transposed, as those are that are `unrolled`, or that are reduced one by
     one: whether it costs less to compute with padding in several passes than to bring elements into another order, or to make
     a number of each row's vector."""
-    if unrolled and found.extent in IN_REGISTERS:
+    if (unrolled and found.extent in IN_REGISTERS) or _narrowed(kernel, found):
         return False
     nodes = [n for sweep in kernel.sweeps for n in sweep.body if n.op not in ("load", "const", "index")]
     work = sum(TARGET.compute(n.op, n.dtype.itemsize) for n in nodes)
-    loads = {(n.attr.param, n.attr.offset): n.dtype.itemsize for n in kernel.nodes if n.op == "load"}
-    read = sum(size for (_, offset), size in loads.items() if offset.coefficient(found.along))
+    read = _read(kernel.nodes, found)
     written = sum(kernel.params[store.param].dtype.itemsize for sweep in kernel.sweeps for store in sweep.stores)
-    passes = (0 if found.whole else read) + written
-    reductions = [reduction for sweep in kernel.sweeps for reduction in sweep.reductions]
-    for reduction in reductions:
-        lies = as_it_lies(reduction.args[0], reduction.attr, found.along)
-        passes += reduction.attr.accumulator.itemsize * (1 if lies else 2)
-    passes += sum(node.dtype.itemsize for sweep in kernel.sweeps for node in sweep.kept)
-    padded = found.padded / found.extent * (work + TARGET.stream(2 * passes, TILES_BYTES))
-    if unrolled or rows_side_by_side(kernel, arrange(kernel)) is not None:
-        return padded < work + TARGET.tiled * (read + written) / 4
-    return padded < work + TARGET.combine * len(reductions) / found.extent
+    padded = found.padded / found.extent * (work + TARGET.stream(_moved(kernel, found, read, written), TILES_BYTES))
+    reductions = [reduction.attr for sweep in kernel.sweeps for reduction in sweep.reductions]
+    transposed = unrolled or rows_side_by_side(kernel, arrange(kernel)) is not None
+    if not transposed:
+        return padded < work + TARGET.combine * len(reductions) / found.extent
+    reduced = sum(TARGET.compute(f"reduce_{spec.reduction}", spec.accumulator.itemsize) for spec in reductions)
+    tiles = 0 if unrolled else sum(_read(sweep.body, found) for sweep in kernel.sweeps)
+    tiles += 0 if unrolled else written + sum(spec.accumulator.itemsize for spec in reductions)
+    return padded < work + reduced + TARGET.shuffled * (read + written) / 4 + TARGET.stream(tiles, TILES_BYTES)
+
+
+def _moved(kernel: Kernel, found: PaddedRows, read: int, written: int) -> int:
+    """Bytes an element that padded rows read from and write to the nearest cache in all of their passes."""
+    moved = 2 * written + (0 if found.whole else 2 * read)
+    for sweep in kernel.sweeps:
+        lying = [r for r in sweep.reductions if as_it_lies(r.args[0], r.attr, found.along)]
+        moved += sum(r.attr.accumulator.itemsize * (2 if r in lying else 4) for r in sweep.reductions)
+        moved += 2 * sum(node.dtype.itemsize for node in sweep.kept)
+        moved += _read(sweep.body, found) if sweep.stores or len(lying) < len(sweep.reductions) else 0
+    return moved
+
+
+def _read(nodes: Iterable[Scalar], found: PaddedRows) -> int:
+    """Bytes an element that nodes read along rows."""
+    loads = {(n.attr.param, n.attr.offset): n.dtype.itemsize for n in nodes if n.op == "load"}
+    return sum(size for (_, offset), size in loads.items() if offset.coefficient(found.along))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Element, Variable, code
 from fuser.backends.c.schedules.outer_reduction import OuterReduction, X
-from fuser.backends.c.schedules.tiling import TRANSPOSED, move_rows
+from fuser.backends.c.schedules.tiling import move_rows
+from fuser.backends.c.schedules.transposes import TRANSPOSED
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
@@ -20,7 +20,7 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
-SHORTEST, LONGEST = 16, 63  # elements of a row: shorter ones are unrolled, longer ones are vectors enough
+SHORTEST, LONGEST = 8, 63  # elements of a row: shorter ones are unrolled, longer ones are vectors enough
 ROWS = 64  # of a block
 MOST_TILES = 3  # that the core's own cache holds
 
@@ -89,19 +89,22 @@ class StagedRows(OuterReduction):
         return 0
 
     def begin(self) -> None:
+        extent = self.loops.extents[self.rows.along]
         for load in self.rows.loads:
             key = load.attr.param, load.attr.offset
             if key not in self.tile_of:
                 tile = self.tile_of[key] = self._tile(key[0])
-                move_rows(self, "rows_in", key[0], self._first(*key), self._stride(key[0]), tile, str(ROWS))
+                move_rows(self, "in", key[0], extent, self._first(*key), self._stride(key[0]), tile, str(ROWS))
         for store in self.rows.stores:
             if (store.param, store.offset) not in self.tile_of:
                 self.tile_of[store.param, store.offset] = self._tile(store.param)
 
     def end(self) -> None:
+        extent = self.loops.extents[self.rows.along]
         for store in self.rows.stores:
             key = store.param, store.offset
-            move_rows(self, "rows_out", key[0], self.tile_of[key], str(ROWS), self._first(*key), self._stride(key[0]))
+            first, step = self._first(*key), self._stride(key[0])
+            move_rows(self, "out", key[0], extent, self.tile_of[key], str(ROWS), first, step)
 
     def _first(self, param: int, offset: Affine) -> Code:
         """Where the block's first row begins."""
@@ -126,9 +129,5 @@ class StagedRows(OuterReduction):
             return self.element_at(node, element)
         return super().expression(node)
 
-    def store(self, store: Store) -> None:
-        if store in self.rows.stores:
-            value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-            self.set(self._in_tile(store.param, store.offset), value)
-        else:
-            super().store(store)
+    def target(self, store: Store) -> Element:
+        return self._in_tile(store.param, store.offset) if store in self.rows.stores else super().target(store)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Element, Variable, code
-from fuser.backends.c.schedules.tiling import TRANSPOSED, move_rows
+from fuser.backends.c.schedules.tiling import move_rows
+from fuser.backends.c.schedules.transposes import TRANSPOSED
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Kernel, Store
@@ -77,7 +78,7 @@ def read(writer: Elementwise, piece: Piece, axis: Axis) -> None:
     with writer.standing({axis: writer.named("base")}):
         for number, tile in enumerate(piece.tiles_in):
             room, begin = _room(writer, tile, f"tile{number}"), _begin(writer, tile, axis)
-            move_rows(writer, "rows_in", tile.param, begin, _step(writer, tile, axis), room, str(ROWS))
+            move_rows(writer, "in", tile.param, tile.stride, begin, _step(writer, tile, axis), room, str(ROWS))
             for member, column in tile.members.items():
                 writer.sources[member] = writer.at(room, str(column * ROWS), X)  # type: ignore[index]
     for number, tile in enumerate(piece.tiles_out):
@@ -90,13 +91,12 @@ def leave(writer: Elementwise, piece: Piece, axis: Axis) -> None:
     """Take what was computed for a block out of its tiles."""
     with writer.standing({axis: writer.named("base")}):
         for number, tile in enumerate(piece.tiles_out):
-            begin, step = _begin(writer, tile, axis), _step(writer, tile, axis)
-            move_rows(writer, "rows_out", tile.param, writer.named(f"left{number}"), str(ROWS), begin, step)
+            room, begin, step = writer.named(f"left{number}"), _begin(writer, tile, axis), _step(writer, tile, axis)
+            move_rows(writer, "out", tile.param, tile.stride, room, str(ROWS), begin, step)
 
 
 def _room(writer: Elementwise, tile: Tile, name: str) -> Variable:
-    lanes = TRANSPOSED[writer.kernel.params[tile.param].dtype.itemsize * 8]
-    return writer.buffer(writer.params[tile.param].type, name, max(tile.stride, lanes) * ROWS)
+    return writer.buffer(writer.params[tile.param].type, name, tile.stride * ROWS)
 
 
 def _begin(writer: Elementwise, tile: Tile, axis: Axis) -> Code:

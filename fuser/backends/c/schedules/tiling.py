@@ -6,12 +6,14 @@ cache while the block is computed. Results with a transposed access are computed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
-from fuser.backends.c.schedules import fission
+from fuser.backends.c.schedules import fission, transposes
+from fuser.backends.c.schedules.transposes import TRANSPOSED
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Kernel, Store
@@ -28,100 +30,6 @@ WIDTH = 64  # elements of a tile along the vector
 LEAST = 16  # iterations along both axes from which tiles pay
 MOST_TILES = 8
 X, Y = Variable("x", "int64_t"), Variable("y", "int64_t")  # the running column and row of a tile
-
-# Each round interleaves the rows of the first half with those of the second; after log2(lanes) rounds the block is transposed.
-_BLOCK = """typedef uint{bits}_t __attribute__((may_alias)) bits{bits};
-typedef bits{bits} __attribute__((vector_size({bytes}), aligned({size}), may_alias)) lanes{bits};
-static inline __attribute__((always_inline)) void block{bits}(const bits{bits} *from, int64_t step, bits{bits} *to, int64_t ld) {{
-  lanes{bits} a[{lanes}], b[{lanes}];
-  #pragma GCC unroll {lanes}
-  for (int i = 0; i < {lanes}; ++i) a[i] = *(const lanes{bits} *)(from + i * step);
-  #pragma GCC unroll {rounds}
-  for (int round = 0; round < {rounds}; ++round) {{
-    #pragma GCC unroll {half}
-    for (int i = 0; i < {half}; ++i) {{
-      b[2 * i] = __builtin_shufflevector(a[i], a[i + {half}], {low});
-      b[2 * i + 1] = __builtin_shufflevector(a[i], a[i + {half}], {high});
-    }}
-    #pragma GCC unroll {lanes}
-    for (int i = 0; i < {lanes}; ++i) a[i] = b[i];
-  }}
-  #pragma GCC unroll {lanes}
-  for (int i = 0; i < {lanes}; ++i) *(lanes{bits} *)(to + i * ld) = a[i];
-}}"""
-_TRANSPOSE = """// to[b * ld + v] = from[v * step + b]; the last blocks reach back over their neighbours.
-static void transpose{bits}(const void *source, int64_t step, void *target, int64_t ld, int64_t height, int64_t width) {{
-  const bits{bits} *from = source;
-  bits{bits} *to = target;
-  if (height < {lanes} || width < {lanes} || !SHUFFLES) {{
-    for (int64_t b = 0; b < height; ++b)
-      for (int64_t v = 0; v < width; ++v) to[b * ld + v] = from[v * step + b];
-    return;
-  }}
-  for (int64_t b = 0; b < height; b += {lanes}) {{
-    if (b + {lanes} > height) b = height - {lanes};
-    for (int64_t v = 0; v < width; v += {lanes}) {{
-      if (v + {lanes} > width) v = width - {lanes};
-      block{bits}(from + v * step + b, step, to + b * ld + v, ld);
-    }}
-  }}
-}}"""
-# Rows of a few numbers: what is read or written beyond a row belongs to the next one, which comes after it.
-_ROWS = """// to[e * ld + r] = from[r * step + e] for e < step
-static void rows_in{bits}(const void *source, int64_t step, void *target, int64_t ld, int64_t rows) {{
-  const bits{bits} *from = source;
-  bits{bits} *to = target;
-  const int64_t last = step > {lanes} ? step - {lanes} : 0;
-  int64_t r = 0;
-  for (; SHUFFLES && r + {lanes} <= rows && (r + {lanes} - 1) * step + last + {lanes} <= rows * step; r += {lanes}) {{
-    for (int64_t e = 0; e < last; e += {lanes}) block{bits}(from + r * step + e, step, to + e * ld + r, ld);
-    block{bits}(from + r * step + last, step, to + last * ld + r, ld);
-  }}
-  for (; r < rows; ++r)
-    for (int64_t e = 0; e < step; ++e) to[e * ld + r] = from[r * step + e];
-}}
-// to[r * step + e] = from[e * ld + r] for e < step
-static void rows_out{bits}(const void *source, int64_t ld, void *target, int64_t step, int64_t rows) {{
-  const bits{bits} *from = source;
-  bits{bits} *to = target;
-  const int64_t last = step > {lanes} ? step - {lanes} : 0;
-  int64_t r = 0;
-  for (; SHUFFLES && r + {lanes} <= rows && (r + {lanes} - 1) * step + last + {lanes} <= rows * step; r += {lanes}) {{
-    for (int64_t e = 0; e < last; e += {lanes}) block{bits}(from + e * ld + r, ld, to + r * step + e, step);
-    block{bits}(from + last * ld + r, ld, to + r * step + last, step);
-  }}
-  for (; r < rows; ++r)
-    for (int64_t e = 0; e < step; ++e) to[r * step + e] = from[e * ld + r];
-}}"""
-_SHUFFLES = """#ifdef __has_builtin
-#if __has_builtin(__builtin_shufflevector)
-#define SHUFFLES 1
-#endif
-#endif
-#ifndef SHUFFLES
-#define SHUFFLES 0
-#define __builtin_shufflevector(a, b, ...) (a)
-#endif
-"""
-_FUNCTIONS = {"transpose": _TRANSPOSE, "rows_in": _ROWS, "rows_out": _ROWS}
-TRANSPOSED = {8: 16, 16: 16, 32: 16, 64: 8}  # lanes by bits of an element
-
-
-def helpers(used: Collection[str]) -> str:
-    """The functions of these names that transpose blocks."""
-    found = []
-    for bits, lanes in TRANSPOSED.items():
-        kinds = [text for name, text in _FUNCTIONS.items() if f"{name}{bits}" in used]
-        found += [_spelt(text, bits, lanes) for text in (_BLOCK, *dict.fromkeys(kinds))] if kinds else []
-    return _SHUFFLES + "\n".join(found) if found else ""
-
-
-def _spelt(text: str, bits: int, lanes: int) -> str:
-    half = lanes // 2
-    pairs = [n for k in range(lanes) for n in (k, lanes + k)]
-    low, high = (", ".join(map(str, part)) for part in (pairs[:lanes], pairs[lanes:]))
-    sizes = {"bits": bits, "size": bits // 8, "bytes": lanes * bits // 8, "lanes": lanes, "half": half}
-    return text.format(**sizes, rounds=lanes.bit_length() - 1, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -143,19 +51,19 @@ def transposed_accesses(kernel: Kernel, loops: Loops) -> TransposedAccess | None
     for axis in loops.parallel:
         if axis is vector or loops.extents[axis] < LEAST:
             continue
-        loads = tuple(n for n in free if _crosses(n.attr, kernel, vector, axis, loops))
-        stores = tuple(s for s in kernel.stores if _crosses(s, kernel, vector, axis, loops))
+        loads = tuple(n for n in free if crosses(n.attr, kernel, vector, axis, loops))
+        stores = tuple(s for s in kernel.stores if crosses(s, kernel, vector, axis, loops))
         if best is None or len(loads) + len(stores) > len(best.loads) + len(best.stores):
             best = TransposedAccess(axis, loads[:MOST_TILES], stores)
     return best if best is not None and (best.loads or best.stores) else None
 
 
-def _crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, loops: Loops) -> bool:
-    """Whether an access is dense along `axis` and strided along the vector, by plain strides."""
+def crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, loops: Loops) -> bool:
+    """Whether an access is dense along `axis`, forwards or backwards, and strided along the vector, by plain strides."""
     offset = access.offset
     plain = all(isinstance(atom, Axis) or not _inside(atom, vector, axis, loops) for atom, _ in offset.terms)
     known = kernel.params[access.param].dtype.itemsize * 8 in TRANSPOSED
-    return known and plain and offset.coefficient(axis) == 1 and offset.coefficient(vector) > 1
+    return known and plain and abs(offset.coefficient(axis)) == 1 and abs(offset.coefficient(vector)) > 1
 
 
 def _inside(atom: object, vector: Axis, axis: Axis, loops: Loops) -> bool:
@@ -186,27 +94,53 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
         _copy(writer, *copied, across, along, corners)
         return
     leaving: dict[Store, Variable] = {}
-    with writer.standing(corners):
-        for number, load in enumerate(found.loads):
-            param, offset = load.attr.param, load.attr.offset
-            tile = writer.buffer(writer.params[param].type, f"tile{number}", height * width)
+    for number, load in enumerate(found.loads):
+        array = writer.params[load.attr.param]
+        tile = writer.buffer(array.type, f"tile{number}", height * width)
+        with _first(writer, load.attr, across, corners):
             begin, step = (
-                code("&{}", Element(writer.params[param], writer._offset(param, offset))),
+                code("&{}", Element(array, writer._offset(load.attr.param, load.attr.offset))),
                 _step(writer, load.attr, along),
             )
-            _transpose(writer, param, begin, step, tile, str(width), "{height}, {width}")
-            writer.sources[load] = writer.at(tile, code(f"{{}} * {width}", Y), X)
-        for store in found.stores:
-            array = writer.params[store.param]
-            tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
-            writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
+        first, ld = _rows_of(writer, tile, width, _backwards(load.attr, across.axis))
+        _transpose(writer, load.attr.param, begin, step, first, ld, "{height}, {width}")
+        writer.sources[load] = writer.at(tile, code(f"{{}} * {width}", Y), X)
+    for store in found.stores:
+        array = writer.params[store.param]
+        tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
+        writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
     _rows(writer, piece, across.axis, along.axis, corners, width)
-    with writer.standing(corners):
-        for store, tile in leaving.items():
+    for store, tile in leaving.items():
+        with _first(writer, store, across, corners):
             begin, step = code("&{}", writer.target(store)), _step(writer, store, along)
-            _transpose(writer, store.param, tile, str(width), begin, step, "{width}, {height}")
+        first, ld = _rows_of(writer, tile, width, _backwards(store, across.axis))
+        _transpose(writer, store.param, first, ld, begin, step, "{width}, {height}")
     writer.close()
     writer.close()
+
+
+def _backwards(access: Access | Store, axis: Axis) -> bool:
+    """Whether elements lie in memory in the opposite order to that of the axis."""
+    return access.offset.coefficient(axis) < 0
+
+
+@contextmanager
+def _first(writer: Elementwise, access: Access | Store, across: Span, corners: Mapping[Axis, Part]) -> Iterator[None]:
+    """Stand where the element of a tile is that comes first in memory."""
+    if not _backwards(access, across.axis):
+        with writer.standing(corners):
+            yield
+        return
+    last = writer.code("({} + {height} - 1)", corners[across.axis])
+    with writer.standing({**corners, across.axis: last}):
+        yield
+
+
+def _rows_of(writer: Elementwise, tile: Variable, width: int, backwards: bool) -> tuple[Part, str]:
+    """The row of a tile that is moved first, and the stride to the next one."""
+    if not backwards:
+        return tile, str(width)
+    return code("&{}", writer.at(tile, writer.code(f"({{height}} - 1) * {width}"))), str(-width)
 
 
 def _copied(kernel: Kernel, found: TransposedAccess, vector: Axis) -> tuple[Scalar, Store] | None:
@@ -221,13 +155,14 @@ def _copy(
     writer: Elementwise, load: Scalar, store: Store, across: Span, along: Span, corners: Mapping[Axis, Part]
 ) -> None:
     """Transpose a tile of memory into memory: a tile between would be read while its neighbours' stores are under way."""
-    with writer.standing(corners):
+    with _first(writer, load.attr, across, corners):
         source, target = (
             code("&{}", Element(writer.params[access.param], writer._offset(access.param, access.offset)))
             for access in (load.attr, store)
         )
-        steps = _step(writer, load.attr, along), _step(writer, store, across)
-        _transpose(writer, load.attr.param, source, steps[0], target, steps[1], "{height}, {width}")
+    ld = _step(writer, store, across)
+    ld = code("-{}", ld) if _backwards(load.attr, across.axis) else ld
+    _transpose(writer, load.attr.param, source, _step(writer, load.attr, along), target, ld, "{height}, {width}")
     writer.close()
     writer.close()
 
@@ -254,7 +189,10 @@ def _step(writer: Emitter, access: Access | Store, along: Span) -> Code:
     return writer.sizes(("factor", access.param, along.axis, coefficient), coefficient)
 
 
-def move_rows(writer: Emitter, function: str, param: int, source: Part, step: Part, target: Part, ld: Part) -> None:
-    """Take the rows of a block of `width` rows into a tile ("rows_in"), or out of it ("rows_out")."""
-    bits = writer.kernel.params[param].dtype.itemsize * 8
-    writer.do("{}({}, {}, {}, {}, {width});", Symbol(f"{function}{bits}"), source, step, target, ld)
+def move_rows(
+    writer: Emitter, side: str, param: int, stride: int, source: Part, step: Part, target: Part, ld: Part
+) -> None:
+    """Take the rows of a block of `width` rows into a tile (side "in"), or out of it ("out"); `stride` elements from one row to
+    the next."""
+    function = transposes.rows_function(side, writer.kernel.params[param].dtype.itemsize * 8, stride)
+    writer.do("{}({}, {}, {}, {}, {width});", Symbol(function), source, step, target, ld)

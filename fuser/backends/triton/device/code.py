@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.backends.base import KernelSource
+from fuser.backends.triton.device import library_calls
 from fuser.backends.triton.device.compilation import Job
 from fuser.backends.triton.emitter import Launch, TensorMap
 from fuser.backends.triton.launch import module_of, refused
@@ -140,7 +141,7 @@ def _mapped(tensor_map: TensorMap, how: EncodedMap, itemsize: int) -> Mapped:
 
 
 def _loaded(source: KernelSource, number: int, passing: Passing) -> tuple[Any, int, Image]:
-    key = images.key(source, number, passing)
+    key = native.cuda_device(), images.key(source, number, passing)  # a module is of one device
     with _lock:
         if (known := _known.get(key)) is not None:
             return known
@@ -156,6 +157,7 @@ def forget() -> None:
     with _lock:
         _known.clear()
     architecture.cache_clear()
+    library_calls.forget()
 
 
 @functools.cache

@@ -14,9 +14,10 @@ import numpy as np
 
 from fuser.backends.base import KernelSource, Memory
 from fuser.backends.link import Library, Parts, driven, lines
-from fuser.backends.triton.device.assembler import Assembler, Scope, blocker
-from fuser.backends.triton.device.operations import by_value, compile_kernels, tuples
+from fuser.backends.triton.device.assembler import Assembler, Scope, blocker, graphless
+from fuser.backends.triton.device.operations import by_value, compile_kernels, load_kernels, tuples
 from fuser.backends.triton.device.places import Entry, Place, Scratch, numbered
+from fuser.backends.triton.transfers import Member
 from fuser.ir.graph import Var
 from fuser.partition.group import FusionGroup, FusionLimits, Plan
 from fuser.runtime.array import CARRIED, Array, device_array_over
@@ -30,8 +31,8 @@ GRAPH_TO = 1 << 14  # operations up to which a graph is worth its memory
 class Linker:
     """Links one plan, and the bodies that stay with Python."""
 
-    def __init__(self, memory: Memory, limits: FusionLimits, library: Library) -> None:
-        self.memory, self.limits, self.library = memory, limits, library
+    def __init__(self, memory: Memory, limits: FusionLimits, library: Library, member: Member | None = None) -> None:
+        self.memory, self.limits, self.library, self.member = memory, limits, library, member
 
     def link(self, plan: Plan, sources: dict[FusionGroup, KernelSource]) -> Executable:
         """The plan's groups as steps: `joined` is what a call runs, `steps` what a profile does."""
@@ -80,7 +81,7 @@ class Linker:
         read = dict.fromkeys(plan.slot_of[v] for group in groups for v in group.graph.invars)
         arguments = {slot: Place(Entry()) for slot in read if slot not in written}
         kept = {slot: Place(Entry()) for slot in written if slot in needed}
-        assembler = Assembler(sources, self.limits, constant)
+        assembler = Assembler(sources, self.limits, constant, self.member)
         scope = Scope(plan, {**arguments, **kept}, Scratch())
         assembler.groups(scope, groups)
         scratch = scope.scratch.packed()
@@ -93,6 +94,8 @@ class Linker:
             len(arguments), len(kept), entries, scratch, prepared.by_value, prepared, GRAPH_FROM, GRAPH_TO
         )
         prepared.program = program
+        if self.member is not None:  # or others would wait for this device's compiler
+            load_kernels(scope.operations, ())
         return KernelStep(" + ".join(g.name for g in groups), program, tuple(arguments), tuple(allocations))
 
     def _library(self, plan: Plan, group: FusionGroup, sources: dict[FusionGroup, KernelSource]) -> LibraryStep:
@@ -180,8 +183,14 @@ def _on_tensors(function: Callable[..., Any], group: FusionGroup, memory: Memory
 
 
 def _runs(groups: Sequence[FusionGroup], limits: FusionLimits) -> Iterator[tuple[bool, list[FusionGroup]]]:
-    """The groups in order, in runs of those that C enqueues and of those that it does not."""
-    for native_run, found in itertools.groupby(groups, lambda g: blocker(g, limits) is None):
+    """The groups in order, in runs of those that C enqueues and of those that it does not; calls that no graph can hold are
+    a run of their own, so that what stands around them is replayed."""
+
+    def kind(group: FusionGroup) -> tuple[bool, bool]:
+        enqueued = blocker(group, limits) is None
+        return enqueued, enqueued and graphless(group)
+
+    for (native_run, _), found in itertools.groupby(groups, kind):
         yield native_run, list(found)
 
 

@@ -5,7 +5,7 @@ Kernels are compiled when the tuples are made, for which arguments are then know
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton.device import code
 from fuser.backends.triton.device.compilation import compile_together
 from fuser.backends.triton.device.places import Entry, Place
+from fuser.ops.transfers import Transfer
 
 Tuple = tuple[Any, ...]
 
@@ -64,6 +65,18 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call of a library's on its arrays and then its workspace."""
+
+    call: Any
+    places: tuple[Place, ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        keep.append(self.call)
+        return [("call", self.call, tuple(place.settled() for place in self.places))]
+
+
+@dataclass(frozen=True)
 class Copy:
     """So many bytes from one place to another."""
 
@@ -73,6 +86,41 @@ class Copy:
 
     def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
         return [("copy", self.to.settled(), self.source.settled(), self.nbytes)] if self.nbytes else []
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One transfer: between which places, how many bytes go to one device, from which device and to which (-1: none)."""
+
+    kind: str
+    source_place: Place
+    to: Place
+    nbytes: int
+    source: int = -1
+    peer: int = -1
+
+    @classmethod
+    def of(cls, transfer: Transfer, source_place: Place, to: Place, own: int) -> Sent:
+        """What the device `own` of a group does for it."""
+        source, peer = transfer.source, -1
+        if transfer.kind == "permute":
+            source = next((a for a, b in transfer.perm if b == own), -1)
+            peer = next((b for a, b in transfer.perm if a == own), -1)
+        return cls(transfer.kind, source_place, to, transfer.nbytes, source, peer)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Transfers between GPUs, by NCCL as one group of its own; `communicator()` connects them, when the program first runs."""
+
+    communicator: Callable[[], Any]
+    sent: tuple[Sent, ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        found = self.communicator()
+        keep.append(found)
+        each = ((s.kind, s.source_place.settled(), s.to.settled(), s.nbytes, s.source, s.peer) for s in self.sent)
+        return [("exchange", found, tuple(each))]
 
 
 @dataclass(frozen=True)
@@ -124,7 +172,7 @@ class Switch:
         return [("switch", self.index.settled(), tuple(tuples(branch, numbers, keep) for branch in self.branches))]
 
 
-Operation = Kernel | Multiply | Copy | Point | Repeat | While | Switch
+Operation = Kernel | Multiply | Call | Copy | Exchange | Point | Repeat | While | Switch
 
 
 def walk(operations: Any) -> Iterator[Operation]:
@@ -142,15 +190,30 @@ def by_value(operations: Any, entry: Entry) -> bool:
             scalars = operation.source.launch["scalars"]
             if any(place.entry is entry and n not in scalars for n, place in enumerate(operation.places)):
                 return False
-        elif any(isinstance(p, Place) and p.entry is entry for p in vars(operation).values()):
+        elif any(place.entry is entry for place in _places(operation)):
             return False
     return True
+
+
+def _places(operation: Operation) -> Iterator[Place]:
+    """The places that an operation names, but for those of the operations inside it."""
+    for part in (operation, *getattr(operation, "sent", ())):
+        for value in vars(part).values():
+            yield from (p for p in (value if isinstance(value, tuple) else (value,)) if isinstance(p, Place))
 
 
 def compile_kernels(operations: Any, numbers: Collection[Entry]) -> None:
     """Compile the kernels of operations, by several processes where there are some to compile."""
     kernels = [operation for operation in walk(operations) if isinstance(operation, Kernel)]
     compile_together(job for kernel in kernels for job in code.jobs(kernel.source, kernel.passing(numbers)))
+
+
+def load_kernels(operations: Any, numbers: Collection[Entry]) -> None:
+    """Compile and load the kernels of operations, which are then there when the operations first run."""
+    compile_kernels(operations, numbers)
+    for operation in walk(operations):
+        if isinstance(operation, Kernel):
+            code.compiled(operation.source, operation.passing(numbers))
 
 
 def tuples(operations: Any, numbers: Collection[Entry], keep: list[Any]) -> Tuple:
