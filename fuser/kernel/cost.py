@@ -8,21 +8,22 @@ computing or moving takes besides (Stengel, Treibig, Hager, Wellein, "Execution-
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from fuser.ir.index import Affine, Computed, Div
+from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.index_set_splitting import Cut, cut
 from fuser.kernel.kernel import Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
-from fuser.kernel.operands import computed, index_axes, index_of, operands
+from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
+SHORT_COLUMNS = 64  # elements along the vector, fewer than which are reduced together with those of axes around
 FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
 
@@ -93,9 +94,13 @@ class _Costs:
         for axis in nest:
             self.times.append(self.times[-1] * loops.extents[axis])
         self.of_node: dict[Scalar, int] = {}
+        self.passing = 0.5 / 4 / target.operations  # seconds of a byte out of the nearest level, or into it
 
     def total(self, since: Sequence[float] | None = None) -> Estimate:
-        arithmetic = sum(self.sweep(sweep) for sweep in self.kernel.sweeps)
+        arithmetic, kept = 0.0, set[Scalar]()
+        for sweep in self.kernel.sweeps:
+            arithmetic += self.sweep(sweep, kept)
+            kept |= self.kept(sweep)
         waiting = 0.0
         if self.kernel.loop is not None:
             assert self.kernel.loop.time is not None
@@ -106,22 +111,48 @@ class _Costs:
 
     # Arithmetic.
 
-    def sweep(self, sweep: Sweep) -> float:
+    def sweep(self, sweep: Sweep, kept: Collection[Scalar] = ()) -> float:
+        """Seconds of one run, which reads back what earlier ones `kept`."""
         if not sweep.loops:
             return self.pieces(sweep)
-        total = self.compute(sweep.row, sweep.row_stores)
-        total += self.compute(sweep.body, sweep.stores)
+        body: Sequence[Scalar] = sweep.body
+        total = self.compute(sweep.row, sweep.row_stores) / (self.loops.count(self.loops.reduced) if self.across else 1)
+        if kept:
+            roots = [f.args[0] for f in sweep.reductions] + [store.value for store in sweep.stores]
+            found = needed(roots, body, stop=kept)
+            body = [node for node in found if node not in kept]
+            read = sum(node.dtype.itemsize for node in found if node in kept)
+            total += self.times[-1] * read * self.passing
+        total += self.compute(body, sweep.stores)
         everything = self.times[-1]
         rows = self.loops.count(self.loops.parallel)
         inner = self.vector in self.loops.reduced
         for node in sweep.reductions:
             unit = self.target.compute(f"reduce_{node.attr.reduction}", node.attr.accumulator.itemsize)
             total += unit * everything * self._waste() + (rows * self.target.combine if inner else 0)
-        for node in sweep.body:
+        for node in body:
             if node.op == "scan":
                 total += everything * (self.target.prefix if inner else 2 / self.target.operations)
-        outer = everything / self.loops.extents[self.vector] if self.vector is not None else 1
+        outer = everything / self._side_by_side()
         return total + outer * self.target.loop
+
+    def kept(self, sweep: Sweep) -> set[Scalar]:
+        """What later runs read back: out of a row of its own along memory, across it out of a result that they overwrite."""
+        if self.vector in self.loops.reduced:
+            row = sum(n.dtype.itemsize for s in self.kernel.sweeps for n in s.kept) * self.loops.count(
+                self.loops.reduced
+            )
+            return set(sweep.kept) if row <= self.target.scratch else set()
+        axes = self.nest
+        free = [
+            store.value.dtype for store in self.kernel.sweeps[-1].stores if all(map(store.offset.coefficient, axes))
+        ]
+        found: set[Scalar] = set()
+        for node in sweep.kept:
+            if self.target.scratch and node.dtype in free:
+                free.remove(node.dtype)
+                found.add(node)
+        return found
 
     def pieces(self, sweep: Sweep) -> float:
         """Seconds of a run without reduced axes, in which each element is computed by the piece that it is of alone."""
@@ -140,6 +171,12 @@ class _Costs:
         for first, last, part in found.parts:
             share = (last - first + 1) / self.loops.extents[found.axis]  # type: ignore[index]
             yield from ((share * within, leaf) for within, leaf in self._leaves(part))
+
+    @property
+    def across(self) -> bool:
+        """Whether the vector runs across the reduced axes: what a row takes is then computed for all of its columns, before and after
+        them."""
+        return bool(self.loops.reduced) and self.vector in self.loops.parallel
 
     def compute(self, nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> float:
         """Seconds of computing nodes wherever they change, and of writing."""
@@ -168,15 +205,37 @@ class _Costs:
         """How much longer the vectors of a run take than its elements' shares of them: the last is not full."""
         if self.vector is None or not self.vectorised:
             return self.target.scalar
-        lanes, extent = self.target.vector // 4, self.loops.extents[self.vector]
+        lanes, extent = self.target.vector // 4, self._side_by_side()
         full, rest = divmod(extent, lanes)
         return (full * lanes + rest * min(self.target.scalar, lanes / max(rest, 1))) / max(extent, 1)
+
+    def _side_by_side(self) -> int:
+        """Elements of the innermost loop: along the vector, and of short rows that are reduced together."""
+        if self.vector is None:
+            return math.prod(self.loops.extents.values())
+        extent = self.loops.extents[self.vector]
+        if not self.across or extent >= SHORT_COLUMNS:
+            return extent
+        return extent * math.prod(self.loops.extents[axis] for axis in self.loops.parallel if self._within(axis))
+
+    def _within(self, axis: Axis) -> bool:
+        """Whether a parallel axis lies between the reduced ones and the vector in memory, so that short rows run side by side."""
+        if axis is self.vector:
+            return False
+        offsets = [node.attr.offset for node in self.kernel.nodes if node.op == "load"]
+        steps = [
+            (abs(offset.coefficient(axis)), abs(offset.coefficient(reduced)))
+            for offset in offsets
+            for reduced in self.loops.reduced
+        ]
+        both = [(own, reduced) for own, reduced in steps if own and reduced]
+        return bool(both) and all(own < reduced for own, reduced in both)
 
     def access(self, offset: Affine, itemsize: int, masked: bool, depth: int) -> float:
         """Seconds of one element's load or store out of the nearest level, and of finding where it is."""
         target = self.target
         seconds = self.divisions(offset, depth)
-        plain = 0.5 * itemsize / 4 / target.operations
+        plain = itemsize * self.passing
         if depth < len(self.nest) or self.vector is None:
             return seconds + plain * target.scalar
         if any(self.depth_of(value) == len(self.nest) for value in computed(offset)):

@@ -47,6 +47,9 @@ class FusionLimits:
     max_vectors: int = 400  # the same, each as often as vectors of the kernel's narrowest numbers need it
     max_results: int = 32  # arrays that one kernel may write
     target: Target = CORE  # the machine, for what merges cost and save
+    estimates: bool = (
+        False  # the backend says how long a group's kernel takes (`seconds`), by which kernels are taken apart
+    )
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     driven: str = (
         ""  # why loops around kernels are driven from Python; where nothing is said, native code calls kernels

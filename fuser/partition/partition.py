@@ -7,7 +7,7 @@ Each equation starts as a candidate of its own and joins the candidates that mad
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,8 @@ from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.price import dearer
 from fuser.partition.rematerialization import rematerialized
+from fuser.partition.review import copied, refusal, suspicious, total, worth_it
+from fuser.partition.structure import structure
 
 ATTEMPTS = 3  # at computing values again, each without the readers that did not take the last ones in
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -64,10 +66,11 @@ def partition(
     loops = LoopForms(backend) if loops is None else loops
     grouping, candidates, decisions = _grouped(graph, backend, loops)
     graph = grouping.graph
+    candidates = grouping.reviewed(candidates)
     ordered = _ordered(candidates, graph)
     groups = tuple(
         _with_bodies(
-            _finish(candidate, grouping.uses, grouping.views, f"{prefix}{number}"),
+            _finish(candidate, grouping.views, f"{prefix}{number}"),
             backend,
             f"{prefix}{number}",
             loops,
@@ -300,6 +303,60 @@ class Grouping:
     def _related(self, a: int, b: int) -> bool:
         return bool(self.ancestors[a] >> b & 1 or self.ancestors[b] >> a & 1)
 
+    def reviewed(self, candidates: list[Candidate]) -> list[Candidate]:
+        """The candidates, where those whose kernels would take longer than their parts are such parts; refusals are kept."""
+        if not self.limits.estimates or config.fuel >= 0:
+            return candidates
+        found: list[Candidate] = []
+        position = {eqn: n for n, eqn in enumerate(self.graph.eqns)}
+        whole: set[Hashable] = set()  # structures of kernels that are best as they are
+        for candidate in candidates:
+            if worth_it(candidate, self.limits.target):
+                candidate.eqns.sort(key=position.__getitem__)
+                found += self._parts(candidate, whole) or [candidate]
+            else:
+                found.append(candidate)
+        return found
+
+    def _parts(self, candidate: Candidate, whole: set[Hashable]) -> list[Candidate] | None:
+        """Candidates that take less together than one of all, by estimates; None where there are none."""
+        group = _finish(candidate, self.views, "k")
+        key = structure(group)
+        if key in whole:
+            return None
+        seconds = self.backend.seconds(group)
+        if seconds is not None and suspicious(candidate, seconds, self.limits.target):
+            again = _Priced(group.graph, self.backend, {})
+            parts, decisions = again.run()
+            together = total(parts, again.price)
+            if together is not None and together * self.limits.target.apart < seconds:
+                self.decisions += [d for d in decisions if d not in self.decisions]
+                return parts
+        if key is not None:
+            whole.add(key)
+        return None
+
+
+class _Priced(Grouping):
+    """The greedy pass over the equations of one kernel, in which each merge has to take less by the estimates."""
+
+    def __init__(self, graph: Graph, backend: Any, forms: dict[Var, LoopForm | str]) -> None:
+        super().__init__(graph, backend, forms)
+        self.priced: dict[frozenset[Eqn], float | None] = {}
+
+    def price(self, candidate: Candidate) -> float | None:
+        """The seconds of a candidate's kernel."""
+        key = frozenset(candidate.eqns)
+        if key not in self.priced:
+            known = candidate.kind in FUSIBLE
+            self.priced[key] = self.backend.seconds(_finish(candidate, self.views, "k")) if known else None
+        return self.priced[key]
+
+    def _blocker(self, a: Candidate, b: Candidate) -> str | None:
+        if (reason := super()._blocker(a, b)) is not None:
+            return reason
+        return refusal(a, b, join(copied(a), copied(b), self.uses), self.price)
+
 
 def _reason(eqn: Eqn, kind: Kind, reason: str | None) -> str:
     """Why an equation is no generated kernel; control flow learns that when its bodies are planned."""
@@ -421,7 +478,7 @@ def _emitted(group: FusionGroup, backend: Any) -> FusionGroup:
     return replace(group, refusal=source.note or group.refusal, vmem=vmem, emitted=source)
 
 
-def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> FusionGroup:
+def _finish(candidate: Candidate, views: Views, number: str) -> FusionGroup:
     """The candidate as a group, with its own graph: movement equations copied in, inputs and outputs named."""
     eqns: dict[Eqn, None] = {}
     for eqn in candidate.eqns:

@@ -71,3 +71,19 @@ def test_a_scan_of_a_scan_is_a_kernel_of_its_own() -> None:
     assert len([group for group in lowered.plan.groups if "cumsum" in group.name]) > 1
     assert not any("scalar" in source.launch for source in lowered.sources)
     assert any("waits for the other's" in decision.reason for decision in lowered.plan.decisions)
+
+
+def test_sums_beside_a_scan_that_is_set_apart_run_over_whole_rows() -> None:
+    """Their lanes add few numbers one after the other, so that blocks, which would cut the scan's loops too, are long."""
+
+    def f(x):
+        return fnp.cumsum(fnp.exp(x) * 0.01, axis=1), fnp.sum(x - fnp.mean(x, axis=1, keepdims=True), axis=1)
+
+    x = np.random.default_rng(0).standard_normal((200, 600)).astype(np.float32)
+    [source] = fuser.jit(f).lower(x).sources
+    assert "_row[" in source.text
+    assert "_from += " not in source.text
+    total, sums = fuser.jit(f)(x)
+    y = x.astype(np.float64)
+    np.testing.assert_allclose(total, np.cumsum(np.exp(y) * 0.01, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(sums, 0 * y.sum(1), atol=1e-3)

@@ -22,6 +22,7 @@ from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.target import Target
 from fuser.ir.types import SMALL, is_complex, is_key, short_dtype
+from fuser.kernel.cost import estimate
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Refusal
@@ -35,6 +36,7 @@ class C(Stepwise):
     name = "c"
     memory = HOST
     limits = FusionLimits(
+        estimates=True,
         control=True,
         dots=True,
         strided_dots=True,
@@ -72,6 +74,11 @@ class C(Stepwise):
         if is_complex(eqn.invars[0].aval.dtype if eqn.invars else eqn.outvars[0].aval.dtype):
             return _complex_reason(eqn)
         return None
+
+    def seconds(self, group: FusionGroup) -> float | None:
+        """What the group's kernel takes, by the cost model."""
+        found = estimate(lower(group), self.limits.target)
+        return None if found is None else found.seconds
 
     def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource | Refusal:
         """The group's function; without `threads` it runs on the thread that calls it and never starts a team. `alike` has

@@ -63,6 +63,7 @@ TARGET = Target(
     tiled=0.2e-9,
     shuffled=0.1e-9,
     products=130e9,
+    scratch=1 << 17,
 )
 
 # The same of AMD's fourth generation of Zen: vectors pass in halves, and a line that is written whole is not read before.

@@ -30,6 +30,7 @@ from fuser.backends.c.schedules.prefix_scan import (
     three_loops,
     two_phases,
 )
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
@@ -38,7 +39,6 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.operands import needed
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
-KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
 CHUNK = 8192  # reduced elements in one chunk, at least
 MOST_CHUNKS = 1024
 SCAN_STRIP = 512  # elements of a long row whose scans are set apart: strip-mined, so that their buffer stays in the nearest cache
@@ -54,6 +54,7 @@ class Run:
     scans: list[Scalar]
     sums: list[Scalar]  # that round, and are taken together in two levels
     phase: list[Scalar] | None  # what scans that run in vectors take in
+    set_apart: list[Scalar] | None  # what scans take in that run in a loop of their own between two others
     vectorised: bool
 
     @property
@@ -104,7 +105,7 @@ class InnerReduction(Emitter):
         """Kept nodes that fit in the core's cache, with the names of their rows."""
         nodes = [n for sweep in self.kernel.sweeps for n in sweep.kept]
         total = sum(n.dtype.itemsize for n in nodes) * self.loops.count(self.loops.reduced)
-        self.kept = {n: f"kept{k}" for k, n in enumerate(nodes)} if total <= KEPT_BYTES else {}
+        self.kept = {n: f"kept{k}" for k, n in enumerate(nodes)} if total <= TARGET.scratch else {}
         self.aliased = self._aliased()
         return self.kept
 
@@ -119,7 +120,7 @@ class InnerReduction(Emitter):
             if (first := apart(sweep, sweep.body)) is None:
                 continue
             held = [*scans, *dear_again(sweep, sweep.body, first)]
-            in_strips = sum(n.dtype.itemsize for n in held) * length > KEPT_BYTES
+            in_strips = sum(n.dtype.itemsize for n in held) * length > TARGET.scratch
             if in_strips and apart(sweep, sweep.body, LITTLE_IN_STRIPS) is None:
                 continue
             for node in held:
@@ -171,8 +172,10 @@ class InnerReduction(Emitter):
         scans = [n for n in body if n.op == "scan"]
         sums = [n for n in compensated(sweep) if n.op == "reduction" or self.running(n) == n.attr.accumulator]
         phase = first_phase(sweep, body, self.loops.extents[axes[-1]]) if len(axes) == 1 else None
+        buffered = phase is None and scans and all(scan in self.scan_rows for scan in scans)
+        set_apart = apart(sweep, body) if buffered else None
         vectorised = self._vectorises(sweep) and (not scans or phase is not None)
-        return Run(sweep, body, axes, scans, sums, phase, vectorised)
+        return Run(sweep, body, axes, scans, sums, phase, set_apart, vectorised)
 
     def _row_sweep(self, sweep: Sweep, chunk: Range | None = None) -> None:
         """One run along the row, or over a chunk of the outermost reduced axis."""
@@ -182,7 +185,8 @@ class InnerReduction(Emitter):
             lane_sums.write(self, run)
             self._end_sweep(sweep, saved)
             return
-        blocks = row_blocks(run.sums, run.axes, self.loops.extents, run.vectorised)
+        in_vectors = run.vectorised or (run.set_apart is not None and not set(run.scans).intersection(run.sums))
+        blocks = row_blocks(run.sums, run.axes, self.loops.extents, in_vectors)
         if self.scan_strips.issuperset(run.scans) and run.scans:
             blocks = Blocks(run.axis, SCAN_STRIP)
         tree = pairwise.form_of(self, run) if run.vectorised and not run.scans else None
@@ -228,8 +232,7 @@ class InnerReduction(Emitter):
             return lambda span: pairwise.add_block(self, tree, run, span, others)
         if run.phase is not None:
             return lambda span: two_phases(self, run, span)
-        buffered = run.scans and all(scan in self.scan_rows for scan in run.scans)
-        if buffered and (first := apart(run.sweep, run.body)) is not None:
+        if (first := run.set_apart) is not None:
             return lambda span: three_loops(self, run, first, span, list(clauses.values()))
         lanes, rest = self.masks_of(run) if entire and run.vectorised else (0, 0)
         if lanes:

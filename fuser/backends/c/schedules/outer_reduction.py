@@ -34,6 +34,7 @@ from fuser.kernel.operands import needed
 BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
 UNROLLED, MOST_UNROLLED = 8, 12  # rows that are reduced at once, and the most values an element that this is done for
+MOST_ADDITIONS = 16  # that these values take: copies of a function's polynomial do not fit into registers
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 32768  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
@@ -110,6 +111,12 @@ def _within_reduced(kernel: Kernel, loops: Loops, axis: Axis) -> bool:
         if offset.coefficient(axis) and offset.coefficient(reduced)
     ]
     return bool(both) and all(own < reduced for own, reduced in both)
+
+
+def _little(body: Sequence[Scalar]) -> bool:
+    """Whether what an element takes is so little that several rows are reduced at once: their values are in registers together."""
+    additions = sum(TARGET.costs.get(node.op, 1) for node in body if node.args)
+    return len(body) <= MOST_UNROLLED and additions <= MOST_ADDITIONS
 
 
 class OuterReduction(Emitter):
@@ -290,7 +297,7 @@ class OuterReduction(Emitter):
     def _columns(self, sweep: Sweep, span: Range, declare: bool = True) -> None:
         """Walk the reduced axes once, the outermost over a span, with the columns inside."""
         scans = [n for n in sweep.body if n.op == "scan"]
-        several = not scans and not sweep.stores and len(sweep.body) <= MOST_UNROLLED
+        several = not scans and not sweep.stores and _little(sweep.body)
         blocks = column_blocks(sweep, self.loops.reduced, self.loops.extents)
         self.two_level = compensated(sweep) if blocks else []
         for node in (*sweep.reductions, *scans):

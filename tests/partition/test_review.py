@@ -1,0 +1,93 @@
+"""Kernels that estimates take apart: which ones, which not, and that results stay as they were."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import fuser
+import fuser.numpy as fnp
+from fuser.partition.group import Kind, Plan
+
+F32 = np.float32
+RNG = np.random.default_rng(0)
+
+
+def kinds(plan: Plan) -> list[Kind]:
+    return [group.kind for group in plan.groups]
+
+
+def refused(plan: Plan) -> list[str]:
+    return [d.reason for d in plan.decisions if d.reason.startswith("in one kernel they take")]
+
+
+def high(x):
+    y = fnp.tanh(fnp.log1p(fnp.log1p(fnp.abs(x))))
+    return y > fnp.max(y, axis=0, keepdims=True) * 0.5
+
+
+def test_dear_functions_are_not_computed_again_for_each_run_over_the_rows() -> None:
+    """A reduction across rows keeps values in a result of their type alone: without, storing them takes less than computing them twice."""
+    x = RNG.standard_normal((1000, 1000)).astype(F32)
+    plan = fuser.jit(high).lower(x).plan
+    assert kinds(plan) == [Kind.REDUCTION, Kind.ELEMENTWISE]
+    assert refused(plan)
+    y = np.tanh(np.log1p(np.log1p(np.abs(x.astype(np.float64)))))
+    threshold = y.max(0, keepdims=True) * 0.5
+    clear = np.abs(y - threshold) > 1e-5
+    np.testing.assert_array_equal(np.asarray(fuser.jit(high)(x))[clear], (y > threshold)[clear])
+
+
+def test_what_waits_in_a_result_is_computed_once() -> None:
+    """Across rows, in the memory of the result that the last run writes."""
+
+    def f(x):
+        y = fnp.tanh(x)
+        return y - fnp.max(y, axis=0, keepdims=True)
+
+    plan = fuser.jit(f).lower(RNG.standard_normal((1000, 1000)).astype(F32)).plan
+    assert kinds(plan) == [Kind.REDUCTION]
+    assert not refused(plan)
+
+
+def test_cheap_functions_are() -> None:
+    """Computing a square again takes less than to store it."""
+
+    def f(x):
+        return x * x - fnp.max(x * x, axis=0, keepdims=True)
+
+    plan = fuser.jit(f).lower(RNG.standard_normal((1000, 1000)).astype(F32)).plan
+    assert kinds(plan) == [Kind.REDUCTION]
+
+
+def test_rows_that_are_kept_stay_one_kernel() -> None:
+    """Along memory, a row's values wait in the cache for the next run."""
+
+    def f(x):
+        e = fnp.exp(x - fnp.max(x, axis=1, keepdims=True))
+        return e / fnp.sum(e, axis=1, keepdims=True)
+
+    plan = fuser.jit(f).lower(RNG.standard_normal((512, 512)).astype(F32)).plan
+    assert kinds(plan) == [Kind.REDUCTION]
+    assert not refused(plan)
+
+
+def test_a_scan_does_not_divide_for_the_position_of_each_element() -> None:
+    """A transposed, reshaped operand is read in strips by elementwise loops, and by dividing inside of a scan."""
+
+    def f(x):
+        y = fnp.reshape(fnp.transpose(x, (1, 0, 2)), (5400, 30)).T
+        return fnp.cumsum(fnp.where(y > 0, y * 0.5, y), axis=0)
+
+    x = RNG.standard_normal((60, 90, 30)).astype(F32)
+    plan = fuser.jit(f).lower(x).plan
+    assert kinds(plan) == [Kind.ELEMENTWISE, Kind.SCAN]
+    assert plan.groups[0].ops.count("select_n") == 1  # with its comparison, in the order of the program
+    y = x.astype(np.float64).transpose(1, 0, 2).reshape(5400, 30).T
+    expected = np.cumsum(np.where(y > 0, y * 0.5, y), axis=0)
+    np.testing.assert_allclose(fuser.jit(f)(x), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_small_kernels_are_left_alone() -> None:
+    """What could be lost is less than the estimates are worth."""
+    plan = fuser.jit(high).lower(RNG.standard_normal((20, 20)).astype(F32)).plan
+    assert kinds(plan) == [Kind.REDUCTION]
