@@ -1,6 +1,6 @@
 """`python -m bench.library_suites [libraries]`: libraries' own tests with fuser as `jax`, of those that pass with JAX.
 
-A fixed sample of each test file (by a hash of the tests' names) runs with JAX first; what passes there runs with fuser, each
+A fixed sample of each test file (by a hash of `--seed` and the tests' names) runs with JAX first; what passes there runs with fuser, each
 system in processes of its own. Tests are those of the source distributions, which `--sources` holds or pip brings there.
 Exit status 1: a library is below `LIMIT`. A library of which JAX passes nothing is shown, not counted.
 """
@@ -43,8 +43,8 @@ def sources(library: str, folder: pathlib.Path) -> pathlib.Path:
     version, _ = LIBRARIES[library]
     unpacked = folder / f"{library}-{version}"
     if not unpacked.exists():
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*command, "--no-build-isolation", "-d", str(folder), f"{library}=={version}"], check=False)
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", library]
+        subprocess.run([*command, "-d", str(folder), f"{library}=={version}"], check=False)
         with tarfile.open(folder / f"{library}-{version}.tar.gz") as archive:
             archive.extractall(folder, filter="data")
     return unpacked
@@ -92,6 +92,7 @@ def _process(
             "SUITE_RESULTS": str(results),
             "SUITE_WANTED": str(wanted),
             "SUITE_SAMPLE": str(options.sample),
+            "SUITE_SEED": options.seed,
             "SUITE_SECONDS": str(options.seconds),
             "JAX_PLATFORMS": "cpu",
             "EINOPS_TEST_BACKENDS": "numpy,jax",
@@ -113,7 +114,7 @@ def _process(
 def measure(library: str, options: argparse.Namespace) -> dict[str, Any]:
     """A library's row: how many tests ran and passed with JAX, how many of these with fuser, and the others' errors."""
     place = sources(library, options.sources)
-    record = options.sources / f"{library}-jax-{options.sample}.json"
+    record = options.sources / f"{library}-jax-{options.sample}{options.seed and '-'}{options.seed}.json"
     if record.exists() and not options.again:
         jax = json.loads(record.read_text())
     else:
@@ -145,6 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--sources", type=pathlib.Path, required=True, help="folder of source distributions and of JAX's outcomes"
     )
     parser.add_argument("--sample", type=int, default=2, help="tests of each file (default: 2)")
+    parser.add_argument("--seed", default="", help="any text: another sample of the tests for each")
     parser.add_argument("--seconds", type=int, default=120, help="limit of one test (default: 120)")
     parser.add_argument("--test", action="append", help="only tests with this in their name")
     parser.add_argument(

@@ -21,6 +21,7 @@ import pytest
 
 SAMPLE = int(os.environ["SUITE_SAMPLE"])
 SECONDS = int(os.environ["SUITE_SECONDS"])
+SEED = os.environ["SUITE_SEED"]
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
@@ -48,7 +49,7 @@ def _sample(items: list[Any]) -> list[str]:
 
 
 def _rank(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
+    return hashlib.sha256((SEED + name).encode()).hexdigest()
 
 
 @pytest.hookimpl(hookwrapper=True)

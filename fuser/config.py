@@ -65,6 +65,11 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "disable_bwd_checks": ("FUSER_DISABLE_BWD_CHECKS", _boolean, False),  # cotangents of custom_vjp rules of any shape
     "random_seed_offset": ("FUSER_RANDOM_SEED_OFFSET", int, 0),  # is added to the seed of each key
     "default_prng_impl": ("FUSER_DEFAULT_PRNG_IMPL", str, "threefry2x32"),  # the generator of keys that name none
+    "threefry_partitionable": (
+        "FUSER_THREEFRY_PARTITIONABLE",
+        _boolean,
+        True,
+    ),  # False: random bits as JAX drew them before
     "legacy_prng_key": ("FUSER_LEGACY_PRNG_KEY", str, "allow"),  # keys as arrays of two words
     "enable_custom_prng": ("FUSER_ENABLE_CUSTOM_PRNG", _boolean, False),  # PRNGKey gives keys of the newer form
     "explicit_x64_dtypes": ("FUSER_EXPLICIT_X64_DTYPES", str, "warn"),  # 64-bit dtypes asked for by name
@@ -123,7 +128,6 @@ CHOICES["traceback_filtering"] = tuple(_TRACEBACKS)
 FIXED: dict[str, Any] = {
     "debug_key_reuse": False,
     "mutable_array_checks": True,
-    "threefry_partitionable": True,
 }
 # Settings by which JAX chooses between two implementations of one thing: they can be set, and change nothing here.
 INDIFFERENT: dict[str, Any] = {"custom_vjp3": False, "softmax_custom_jvp": False}
@@ -150,6 +154,7 @@ TRACED = (
     "random_seed_offset",
     "legacy_prng_key",
     "default_prng_impl",
+    "threefry_partitionable",
     "enable_custom_prng",
     "no_execution",
     "default_device",

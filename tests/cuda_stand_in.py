@@ -23,7 +23,7 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton import backend as triton_backend
 from fuser.backends.triton import interpreter, memory
 from fuser.backends.triton.aot import mappable
-from fuser.backends.triton.device import code, products
+from fuser.backends.triton.device import code, libraries
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.evaluate import evaluate
 from fuser.parallel import gpus
@@ -32,14 +32,15 @@ from fuser.partition.group import FusionGroup, Kind, Refusal
 from fuser.runtime import device, toolchain
 from fuser.runtime.core import native
 from fuser.trace.core import EVALUATION
+from tests.cuda_routines import CALLBACK
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests"
 SOURCES = FOLDER / "cuda_stand_in.c", FOLDER / "nccl_stand_in.c"  # one text: the second knows the first's devices
 COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
-    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs"),
+    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs", "routines"),
 )
-SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version", "devices")
+SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version", "devices", "solver_captures")
 _numbers = itertools.count(1)  # of modules, which the stand-in keeps from one opening to the next
 MAPPED = -3  # what stands for a tensor map in an image
 _MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CUtensorMapDataType of elements of so many bytes
@@ -184,9 +185,8 @@ def opened(devices: int = 1) -> Iterator[Device]:
     found.switch.devices.value = devices
     native.cuda_open(found.path, 0, None)
     native.device_refusal(memory.refused)
-    native.blas_open(found.path)
-    products.opened.cache_clear()
-    libraries, products.LIBRARIES = products.LIBRARIES, (found.path,)
+    ctypes.c_void_p.in_dll(found.library, "routine").value = ctypes.cast(CALLBACK, ctypes.c_void_p).value
+    candidates, libraries.candidates = libraries.candidates, lambda name: iter((found.path,))
     libraries_of_nccl, gpus.LIBRARIES = gpus.LIBRARIES, (found.path,)
     numbers, device.local_gpus = device.local_gpus, lambda: list(range(devices))
     for cache in (device.cuda, gpus.open_nccl, gpus.gpus_of, gpus.backend_of_gpus):
@@ -202,9 +202,8 @@ def opened(devices: int = 1) -> Iterator[Device]:
         gpus._known.clear()
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
         EVALUATION.on_gpu = on_gpu
-        products.LIBRARIES = libraries
+        libraries.candidates = candidates
         gpus.LIBRARIES, device.local_gpus = libraries_of_nccl, numbers
         for cache in (device.cuda, gpus.open_nccl, gpus.gpus_of, gpus.backend_of_gpus):
             cache.cache_clear()
-        products.opened.cache_clear()
         code.forget()

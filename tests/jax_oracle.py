@@ -40,6 +40,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "argmin": lambda lax, x, axes, index_dtype: lax.argmin(x, axes[0], index_dtype),
     "random_seed": lambda lax, seeds: _each("key", seeds),
     "random_fold_in": lambda lax, keys, numbers: _each("fold_in", keys, numbers),
+    "random_hash": lambda lax, keys, high, low: _hashed(keys, high, low),
     "random_clone": lambda lax, keys: _each("clone", keys),
     "integer_pow": lambda lax, x, y: lax.integer_pow(x, y),
     "stop_gradient": lambda lax, x: lax.stop_gradient(x),
@@ -61,6 +62,14 @@ def _each(name: str, *operands: Any) -> Any:
 
     flat = jax.vmap(getattr(jax.random, name))(*(o.ravel() for o in operands))
     return flat.reshape(operands[0].shape)
+
+
+def _hashed(keys: Any, high: Any, low: Any) -> Any:
+    import jax
+    from jax.extend.random import threefry2x32_p
+
+    words = jax.random.key_data(keys)
+    return jax.random.wrap_key_data(jax.numpy.stack(threefry2x32_p.bind(words[..., 0], words[..., 1], high, low), -1))
 
 
 # Primitives with arithmetic that jax.lax spells only as primitives.

@@ -41,7 +41,18 @@ UNDERIVABLE = {
 # Factorisations without derivative, as in JAX; eig has that of its eigenvalues.
 WITHOUT_DERIVATIVE = {"schur", "hessenberg", "geqrf", "tridiagonal"}
 # What others are expanded into, when derivatives have been taken.
-EXPANDED_INTO = {"scatter_rows"}
+EXPANDED_INTO = {
+    "scatter_rows",
+    "dft",
+    "column_potrf",
+    "column_getrf",
+    "column_geqrf",
+    "column_orgqr",
+    "column_syevd",
+    "column_gesvd",
+    "grouped_matmul",
+    "grouped_sums",
+}
 # Steps, whose differences say nothing about the derivative that is defined for them.
 STEPS = {"reduce_precision", "stop_gradient"}
 # Operands brought where a function is differentiable: bounds in order, divisors away from 0, where quotients jump often.

@@ -36,6 +36,7 @@ ORDER = (
         "pallas",
         "tree",
         "tree_util",
+        "tree_prefix",
         "flatten_util",
         "typing",
         "dlpack",

@@ -81,7 +81,9 @@ no_tracing = Setting("no_tracing", "A jitted function that would have to be trac
 no_execution = Setting("no_execution", "A compiled program that would run is a RuntimeError.", True)
 debug_key_reuse = Setting("debug_key_reuse", "Only False: keys are not followed.", True)
 threefry_partitionable = Setting(
-    "threefry_partitionable", "Only True: random bits do not depend on how arrays lie.", True
+    "threefry_partitionable",
+    "False: keys are split and bits drawn in the layout that JAX had before its version 0.5.",
+    True,
 )
 default_prng_impl = Setting(
     "default_prng_impl", 'The generator of keys that name none: "threefry2x32", "rbg" or "unsafe_rbg".'

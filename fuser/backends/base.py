@@ -21,8 +21,10 @@ from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.target import Target
 from fuser.kernel.schedule import Schedule
-from fuser.ops.factorisations import hessenberg_p, schur_p, tridiagonal_p
+from fuser.ops.factorisations import geqrf_p, hessenberg_p, lu_p, schur_p, tridiagonal_p
 from fuser.ops.family import CALLS
+from fuser.ops.fft import fft_p
+from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 from fuser.ops.scatter import SCATTERS
 from fuser.ops.sorting import sort_p, top_k_p
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
@@ -33,7 +35,8 @@ from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.executable import Executable
 
 # What libraries compute of arrays on the host, though other primitives could: natives of the backends whose arrays lie there.
-HOST_LIBRARIES = frozenset((*CALLS, hessenberg_p, schur_p, tridiagonal_p, sort_p, top_k_p, *SCATTERS))
+_FACTORISATIONS = (cholesky_p, qr_p, eigh_p, svd_p, lu_p, geqrf_p, hessenberg_p, schur_p, tridiagonal_p)
+HOST_LIBRARIES = frozenset((*CALLS, *_FACTORISATIONS, fft_p, sort_p, top_k_p, *SCATTERS))
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[list[Any]], object]
 

@@ -21,6 +21,7 @@ from fuser.compat.version import __version__
 from fuser.config import config
 from fuser.errors import AbsentError
 from fuser.gaps import reason
+from fuser.numpy.types import SCALAR_TYPES
 
 PACKAGES = ("jax", "jaxlib")
 
@@ -28,7 +29,8 @@ PACKAGES = ("jax", "jaxlib")
 def install_as_jax() -> ModuleType:
     """Make `import jax` mean fuser in this process, and return that module. ImportError where the real JAX has been imported.
 
-    Programs compare the text of jaxprs, so that `str(graph)` is without the lines of equations from then on, as JAX's is.
+    Programs compare the text of jaxprs, so that `str(graph)` is without the lines of equations from then on, as JAX's is, and
+    print, pickle and name tests by scalar types, which are `jax.numpy`'s from then on.
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         loaded = sys.modules.get("jax")
@@ -39,6 +41,8 @@ def install_as_jax() -> ModuleType:
             )
         sys.meta_path.insert(0, _Finder())
         config.update("graph_sources", False)
+        for kind in SCALAR_TYPES:
+            kind.__module__ = "jax.numpy"
     return importlib.import_module("jax")
 
 

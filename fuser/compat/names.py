@@ -119,6 +119,7 @@ RENAMED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "_src.tree_util": {
         "_registry": ("fuser.tree_util:registered_types", "flax"),
+        "prefix_errors": ("fuser.tree_prefix:prefix_errors", "flax"),
         "flatten_one_level": ("fuser.tree_util:flatten_one_level", "orbax"),
     },
     "_src.distributed": {

@@ -41,7 +41,7 @@ from fuser.interop.arguments import (
     outlined,
 )
 from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, with_columns
-from fuser.interop.control.loops import Control
+from fuser.interop.control.loops import with_control
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
@@ -262,12 +262,10 @@ class Accelerated(Jitted):
             few = how._replace(most=min(FEW_OPERATIONS, MOST_OPERATIONS))
             return self._read_outside(static, structure, leaves, few)
         except UNTRACEABLE as error:
-            control = Control()
-            try:
-                traced = self._read_outside(static, structure, leaves, how._replace(most=most, control=control))
-            except Exception:  # the error of the function as it is written tells more
-                control.loops = 0
-            if control.loops:
+            traced = with_control(
+                lambda control: self._read_outside(static, structure, leaves, how._replace(most=most, control=control))
+            )
+            if traced is not None:
                 return traced
             if not isinstance(error, TooManyOperations):
                 raise

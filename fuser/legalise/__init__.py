@@ -11,9 +11,11 @@ from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
 from fuser.legalise.attention import with_attention
+from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
+from fuser.legalise.grouped_products import with_grouped_products
 from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
@@ -22,6 +24,7 @@ from fuser.legalise.results import with_computed_results
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.legalise.tabulation import with_tables
+from fuser.ops.grouped import grouped_matmul_p
 from fuser.partition.loop_forms import LoopForms
 
 
@@ -30,7 +33,10 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     limits = backend.limits
     loops = LoopForms(backend) if loops is None else loops
     graph = expanded(graph, limits.natives)
+    if grouped_matmul_p in limits.calls:
+        graph = with_grouped_products(graph, backend.supports)
     graph = with_tables(graph, limits.target)
+    graph = with_elementwise_neighbours(graph, backend.supports)
     if limits.dots:
         graph = with_real_dots(graph, backend.supports)
     if limits.attention:
@@ -45,7 +51,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
     graph = with_index_wrapping(graph, limits.calls)
-    graph = with_read_operands(graph, limits.calls)
+    graph = with_read_operands(graph, limits.calls | limits.library_calls)
     graph = with_computed_results(graph)
     if config.check:
         check(graph)

@@ -51,10 +51,11 @@ def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None
 
 
 def load(file: IO[bytes] | str | os.PathLike[Any], *args: Any, **kwargs: Any) -> Any:
-    """The array of a .npy file, or NumPy's reader of an .npz file. bfloat16, which NumPy stores as bytes, is restored."""
+    """The array of a .npy file, or NumPy's reader of an .npz file. bfloat16, which NumPy stores as bytes, is
+    restored; an array of objects, which needs allow_pickle=True, stays NumPy's."""
     found = np.load(file, *args, **kwargs)
     if isinstance(found, np.ndarray):
         if found.dtype == np.dtype("V2"):
             found = found.view(ml_dtypes.bfloat16)
-        return asarray(found)
+        return asarray(found) if found.dtype.kind != "O" else found
     return found

@@ -71,6 +71,16 @@ _METHODS: dict[str, Function] = {
 }
 
 
+# Python's containers, which lists' own operators and a comparison by identity would otherwise take.
+_REFUSED = (list, tuple, dict, set)
+_SYMBOLS = dict(
+    zip(  # not those of order, which Python refuses itself
+        (*_OPERATORS, *_COMPARISONS),
+        ["+", "-", "*", "/", "//", "%", "divmod()", "**", "@", "&", "|", "^", "<<", ">>", "==", "!="],
+    )
+)
+
+
 def _accepted(value: Any) -> bool:
     """Whether an operator takes `value` as its other operand."""
     if isinstance(value, (bool, int, float, complex, np.ndarray, np.generic)):
@@ -78,19 +88,31 @@ def _accepted(value: Any) -> bool:
     return hasattr(value, "__jax_array__") or (hasattr(value, "__array__") and not isinstance(value, (list, tuple)))
 
 
-def _forward(function: Function) -> Function:
+def _refused(left: Any, right: Any, symbol: str) -> TypeError:
+    names = f"{type(left).__name__!r} and {type(right).__name__!r}"
+    return TypeError(
+        f"unsupported operand type(s) for {symbol}: {names}; an array takes arrays and numbers: make an array of the other, "
+        "with fuser.numpy.array"
+    )
+
+
+def _forward(function: Function, symbol: str | None) -> Function:
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, VALUES) or _accepted(other):
             return function(self, other)
+        if symbol is not None and isinstance(other, _REFUSED):
+            raise _refused(self, other, symbol)
         return NotImplemented
 
     return method
 
 
-def _reflected(function: Function) -> Function:
+def _reflected(function: Function, symbol: str) -> Function:
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, VALUES) or _accepted(other):
             return function(other, self)
+        if isinstance(other, _REFUSED):
+            raise _refused(other, self, symbol)
         return NotImplemented
 
     return method
@@ -106,7 +128,7 @@ def _method(function: Function, fast: Function) -> Function:
     return method
 
 
-_raised = _forward(distinct(ufuncs.power))
+_raised = _forward(distinct(ufuncs.power), "**")
 
 
 def _power(self: Any, other: Any, modulus: Any = None) -> Any:
@@ -217,10 +239,11 @@ def _table(fast: Function) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, function in _OPERATORS.items():
         called = function if name == "pow" else fast(function)  # which looks at the exponent
-        members[f"__{name}__"] = _forward(called)
-        members[f"__r{name}__"] = _reflected(called)
+        members[f"__{name}__"] = _forward(called, _SYMBOLS[name])
+        members[f"__r{name}__"] = _reflected(called, _SYMBOLS[name])
     members["__pow__"] = _power
-    members.update({f"__{name}__": _forward(fast(function)) for name, function in _COMPARISONS.items()})
+    comparisons = {f"__{name}__": _forward(fast(f), _SYMBOLS.get(name)) for name, f in _COMPARISONS.items()}
+    members.update(comparisons)
     members.update({f"__{name}__": _method(function, fast) for name, function in _UNARY.items()})
     members.update({name: _method(function, fast) for name, function in _METHODS.items()})
     members.update(
@@ -248,6 +271,8 @@ def install_methods() -> None:
         install(name, member)
     for name, member in _table(lambda function: function).items():
         setattr(Tracer, name, member)
+    Tracer.__copy__ = _copy  # type: ignore[attr-defined]
+    Tracer.__deepcopy__ = lambda self, memo: _copy(self)  # type: ignore[attr-defined]
     Tracer.__iter__ = _iterate  # type: ignore[method-assign]
 
 

@@ -267,6 +267,8 @@ def ravel_multi_index(
         elif isinstance(positions, Tracer):
             raise positions._refuse('ravel_multi_index with mode="raise"')
         elif np.any((np.asarray(positions) < 0) | (np.asarray(positions) >= extent)):
-            raise ValueError(f"ravel_multi_index: an index lies outside 0 … {extent - 1}")
+            raise ValueError(
+                f"invalid entry in coordinates array: ravel_multi_index takes indices from 0 to {extent - 1} here, or another mode"
+            )
         total = U.add(U.multiply(total, extent), positions)
     return total

@@ -41,6 +41,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if not x.ndim:
         raise ValueError("diff takes arrays of at least 1 dimension")
     axis = axis_of(axis, x.ndim, "diff")
+    if not n:
+        return x
     ends = [asarray(e) if e is not None else None for e in (prepend, append)]
     edge = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     before, after = ([] if e is None else [V.broadcast_to(e, edge) if not e.ndim else e] for e in ends)

@@ -206,7 +206,7 @@ def cond(x: Any, p: Any = None) -> Any:
     (value,) = promote_inexact("cond", x)
     if value.ndim < 2:
         raise ValueError(f"jnp.linalg.cond: input array must be at least 2D; got {value.shape=}")
-    if not value.size:
+    if not math.prod(value.shape[-2:]):
         raise ValueError(f"jnp.linalg.cond: input array must not be empty; got {value.shape=}")
     if p in (None, 2, -2):
         s = linalg.svd(value, compute_uv=False)

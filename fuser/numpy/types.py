@@ -66,10 +66,14 @@ class _ScalarType(type):
         return isinstance(instance, cls.dtype.type)
 
 
+SCALAR_TYPES: list[type] = []
+
+
 def _scalar_type(name: str, of: Any) -> Any:
     dtype = np.dtype(of)
     text = f"The scalar type of {dtype.name}: stands for the dtype, and makes arrays of it."
-    return _ScalarType(name, (), {"dtype": dtype, "__module__": "fuser.numpy", "__doc__": text})
+    SCALAR_TYPES.append(_ScalarType(name, (), {"dtype": dtype, "__module__": "fuser.numpy", "__doc__": text}))
+    return SCALAR_TYPES[-1]
 
 
 bool_ = _scalar_type("bool", np.bool_)

@@ -29,7 +29,11 @@ class Dimension:
 
 @dataclass(frozen=True, eq=False)
 class BlockKernel:
-    """The kernel. `written` are positions among the body's results' arrays and scratch buffers: result n is input `len(inputs) + n`."""
+    """The kernel. `written` are positions among the body's results' arrays and scratch buffers: result n is input `len(inputs) + n`.
+
+    `epilogue` takes the blocks of all results as the body leaves them, then those of the last `extra` inputs, which the body does not
+    take; it gives what is stored.
+    """
 
     name: str
     body: Graph
@@ -41,6 +45,8 @@ class BlockKernel:
     aliases: tuple[tuple[int, int], ...]
     written: tuple[int, ...]
     interpret: Callable[[Sequence[Any]], list[np.ndarray]]
+    epilogue: Graph | None = None
+    extra: int = 0
     asked: tuple[tuple[str, int], ...] = ()  # options of the launch that the user has chosen
 
 

@@ -18,6 +18,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import COMPLEX, ArrayType, is_complex
 from fuser.ops.elementwise import abs_p, complex_p, convert_element_type_p, eq_p
 from fuser.ops.expansions import condensed, schur
+from fuser.ops.expansions import factorisations as in_columns
 from fuser.ops.family import real_part
 from fuser.ops.linalg import each, factorisation
 from fuser.ops.matrices import adjoint, check_matrices, diagonal, eye, lower_part, product, upper_part
@@ -114,7 +115,12 @@ def _no_tangent(x: Any) -> Any:
 
 # L (unit lower triangular) and U in one matrix with P A = L U, by partial pivoting; the row exchanged with each, and P's rows.
 lu_p: Primitive = factorisation(
-    "lu", _lu_type, _lu_eval, _lu_jvp, [((4, 4), {}), ((2, 3, 3), {}), ((5, 3), {}), ((2, 3, 4), {})]
+    "lu",
+    _lu_type,
+    _lu_eval,
+    _lu_jvp,
+    [((4, 4), {}), ((2, 3, 3), {}), ((5, 3), {}), ((2, 3, 4), {})],
+    expand=in_columns.lu,
 )
 
 
@@ -310,6 +316,7 @@ geqrf_p: Primitive = factorisation(
     _geqrf_eval,
     _without_derivative("geqrf", "use qr"),
     [((4, 3), {}), ((2, 3, 3), {}), ((2, 5), {})],
+    expand=in_columns.geqrf,
 )
 
 

@@ -17,11 +17,12 @@ from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.text import param_type
 from fuser.ir.types import COMPLEX, FLOATS, ArrayType
-from fuser.ops.elementwise import conj_p, mul_p, real_p
+from fuser.ops.elementwise import complex_p, conj_p, eq_p, mul_p, real_p, select_n_p
 from fuser.ops.family import allow, constant, real_part, sample
-from fuser.ops.movement import pad_p
+from fuser.ops.movement import broadcast_in_dim_p, iota_p, pad_p, transpose_p
 from fuser.runtime.array import Array
 from fuser.trace.batch import moved
+from fuser.trace.core import type_of
 
 
 @param_type
@@ -76,6 +77,44 @@ def _eval(x: np.ndarray, fft_type: FftType, fft_lengths: tuple[int, ...]) -> np.
     return transform(x, fft_lengths, axes)  # in the precision of its operand
 
 
+def _unscaled(x: np.ndarray, fft_type: FftType, fft_lengths: tuple[int, ...]) -> np.ndarray:
+    """As `_eval`, without a division by the number of elements."""
+    if fft_type in (FftType.FFT, FftType.RFFT) or not x.size or not math.prod(fft_lengths):
+        return _eval(x, fft_type, fft_lengths)
+    from scipy import fft
+
+    axes = tuple(range(x.ndim - len(fft_lengths), x.ndim))
+    return (fft.ifftn if fft_type is FftType.IFFT else fft.irfftn)(x, fft_lengths, axes, norm="forward")
+
+
+def _expand(x: Any, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
+    """By transforms that divide by nothing. A spectrum of real numbers is transformed along all dimensions but its last one first,
+    which then is a line of its own; what such a line's first and middle elements have of an imaginary part counts for nothing."""
+    if not type_of(x).size or not math.prod(fft_lengths):
+        out = _type(type_of(x), fft_type, fft_lengths)
+        return broadcast_in_dim_p.bind(constant(0, out), shape=out.shape, broadcast_dimensions=())
+    if fft_type in (FftType.FFT, FftType.RFFT):
+        return dft_p.bind(x, fft_type=fft_type, fft_lengths=fft_lengths)
+    if fft_type is FftType.IFFT:
+        found = dft_p.bind(x, fft_type=fft_type, fft_lengths=fft_lengths)
+        scale = constant(1 / math.prod(fft_lengths), found.real)
+        return complex_p.bind(found.real * scale, found.imag * scale)
+    *others, last = fft_lengths
+    if others:
+        dims = tuple(range(x.ndim))
+        first = len(dims) - len(fft_lengths)
+        x = transpose_p.bind(x, permutation=(*dims[:first], dims[-1], *dims[first:-1]))
+        x = dft_p.bind(x, fft_type=FftType.IFFT, fft_lengths=tuple(others))
+        x = transpose_p.bind(x, permutation=(*dims[:first], *dims[first + 1 :], first))
+    at = iota_p.bind(dtype=np.dtype("int32"), shape=x.shape, dimension=x.ndim - 1)
+    edge = eq_p.bind(at, constant(0, at))
+    if last % 2 == 0:
+        edge = edge | eq_p.bind(at, constant(last // 2, at))
+    x = complex_p.bind(x.real, select_n_p.bind(edge, x.imag, constant(0, x.imag)))
+    found = dft_p.bind(x, fft_type=fft_type, fft_lengths=(last,))
+    return found * constant(1 / math.prod(fft_lengths), found)
+
+
 def _transpose(ct: Any, x: Any, fft_type: FftType, fft_lengths: tuple[int, ...]) -> tuple[Any]:
     """The matrices of FFT and IFFT are symmetric. RFFT is FFT cut to half of its results, so its transpose pads with zeros.
 
@@ -122,6 +161,19 @@ fft_p: Primitive = register(
         eval=_eval,
         transpose=_transpose,
         batch=_batch,
+        expand=_expand,
+        samples=_samples,
+    )
+)
+
+# The same transforms, none of which divides: what GPUs' libraries have.
+dft_p: Primitive = register(
+    Primitive(
+        "dft",
+        Fusion.LIBRARY,
+        type=_type,
+        eval=_unscaled,
+        batch=lambda operands, dims, **params: (dft_p.bind(moved(operands[0], dims[0], 0), **params), 0),
         samples=_samples,
     )
 )

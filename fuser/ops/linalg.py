@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.elementwise import convert_element_type_p, eq_p
+from fuser.ops.expansions import factorisations as in_columns
 from fuser.ops.family import constant, real_part, sample
 from fuser.ops.matrices import DTYPES, adjoint, check_matrices, diagonal, eye, lower_part, product, transposed
 from fuser.ops.movement import concatenate_p
@@ -56,6 +58,11 @@ def factorisation(
             found = _or_nan(eval, type, a, params)
         return found if several else np.tril(found[0])  # a factor that there is none of has zeros above too, as in JAX
 
+    def derivative(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        # The rules mix real factors with complex ones, and a stack with one matrix: what the user forbids is for his own lines.
+        with config.using(numpy_dtype_promotion="standard", numpy_rank_promotion="allow"):
+            return jvp(primals, tangents, **params)
+
     several = name != "cholesky"
     primitive = Primitive(
         name,
@@ -63,7 +70,7 @@ def factorisation(
         multiple_results=several,
         type=type,
         eval=evaluate,
-        jvp=jvp,
+        jvp=derivative,
         batch=batch,
         expand=expand,
         samples=samples,
@@ -74,11 +81,20 @@ def factorisation(
 def each(
     a: np.ndarray, types: Sequence[ArrayType], one: Callable[[np.ndarray], Sequence[np.ndarray]]
 ) -> tuple[np.ndarray, ...]:
-    """`one` on each matrix of a stack; the results are of `types`."""
-    found = [one(matrix) for matrix in a.reshape(-1, *a.shape[-2:])] if a.size else []
-    if not found:
-        return tuple(np.zeros(t.shape, t.dtype) for t in types)
+    """`one` on each matrix of a stack; the results are of `types`. Factors of matrices without elements are identities."""
+    if not a.size:
+        return tuple(_identity(t.shape, t.dtype) for t in types)
+    found = [one(matrix) for matrix in a.reshape(-1, *a.shape[-2:])]
     return tuple(np.stack(part).reshape(t.shape).astype(t.dtype) for part, t in zip(zip(*found), types))
+
+
+def _identity(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The permutation (of integers), or the matrices, that leave all as it is."""
+    if dtype.kind == "i":
+        one: np.ndarray = np.arange(shape[-1])
+    else:
+        one = np.eye(shape[-2], shape[-1]) if len(shape) > 1 else np.zeros(shape)
+    return np.broadcast_to(one, shape).astype(dtype)
 
 
 def _or_nan(eval: Callable[..., Any], type: Callable[..., Any], a: np.ndarray, params: dict[str, Any]) -> Any:
@@ -119,7 +135,12 @@ def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Pair:
 
 # The lower triangular factors L of A = L Lᴴ; A's lower triangle is read.
 cholesky_p: Primitive = factorisation(
-    "cholesky", _cholesky_type, _cholesky_eval, _cholesky_jvp, [((4, 4), {}), ((3, 2, 2), {})]
+    "cholesky",
+    _cholesky_type,
+    _cholesky_eval,
+    _cholesky_jvp,
+    [((4, 4), {}), ((3, 2, 2), {})],
+    expand=in_columns.cholesky,
 )
 
 
@@ -193,6 +214,7 @@ qr_p: Primitive = factorisation(
     _qr_eval,
     _qr_jvp,
     [((4, 3), {"full_matrices": False}), ((2, 3, 4), {"full_matrices": False}), ((5, 3), {"full_matrices": True})],
+    expand=in_columns.qr,
 )
 
 
@@ -225,7 +247,12 @@ def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], lower: bool = Tru
 
 # Eigenvectors in columns, and their eigenvalues in ascending order; one triangle is read.
 eigh_p: Primitive = factorisation(
-    "eigh", _eigh_type, _eigh_eval, _eigh_jvp, [((4, 4), {"lower": True}), ((3, 2, 2), {"lower": False})]
+    "eigh",
+    _eigh_type,
+    _eigh_eval,
+    _eigh_jvp,
+    [((4, 4), {"lower": True}), ((3, 2, 2), {"lower": False})],
+    expand=in_columns.eigh,
 )
 
 
@@ -312,4 +339,5 @@ svd_p: Primitive = factorisation(
         ((2, 3, 3), {"full_matrices": True, "compute_uv": True}),
         ((4, 3), {"full_matrices": True, "compute_uv": False}),
     ],
+    expand=in_columns.svd,
 )

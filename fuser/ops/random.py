@@ -262,6 +262,39 @@ random_fold_in_p = register(
 random_fold_in_p.batch = batch_elementwise(random_fold_in_p)
 
 
+# random_hash: a key and a counter of two words, the high one first, to the two words that Threefry makes of them, as a key
+def _hash_type(keys: ArrayType, high: ArrayType, low: ArrayType) -> ArrayType:
+    _only_keys("random_hash", keys)
+    if (high.dtype, low.dtype) != (WORD, WORD):
+        raise TypeRuleError(f"random_hash takes counters of type {ArrayType((), WORD)}, got {high} and {low}")
+    return ArrayType(common_shape("random_hash", (keys, high, low)), KEY)
+
+
+def _hash_eval(keys: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    words = words_of(keys)
+    zero = np.zeros(np.broadcast_shapes(keys.shape, high.shape, low.shape), WORD)
+    return keys_of(np.stack(S.threefry(words[..., 0], words[..., 1], high + zero, low + zero), axis=-1))
+
+
+def _hash_samples() -> Iterator[tuple[tuple[np.ndarray, ...], dict[str, Any]]]:
+    rng = np.random.default_rng(0)
+    yield (sample(rng, SHAPE, KEY), sample(rng, SHAPE, WORD), sample(rng, SHAPE, WORD)), {}
+
+
+random_hash_p = register(
+    Primitive(
+        "random_hash",
+        Fusion.ELEMENTWISE,
+        type=_hash_type,
+        eval=_hash_eval,
+        lower=lambda key, high, low: _pack(*_hash(key, (high, low))),
+        jvp=(None, None, None),
+        samples=_hash_samples,
+    )
+)
+random_hash_p.batch = batch_elementwise(random_hash_p)
+
+
 # random_seed: integers to keys
 def _seed_type(seeds: ArrayType, impl: str = IMPLEMENTATION) -> ArrayType:
     if seeds.dtype not in INTEGERS:

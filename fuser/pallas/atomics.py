@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.references import At, Index, Window
 from fuser.ir.types import ArrayType
@@ -82,7 +83,13 @@ def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
 def _type(
     ref: Any, value: ArrayType, compared: ArrayType, mask: ArrayType, *indices: ArrayType, index: Index, kind: str
 ) -> ArrayType:
-    return indexed_type(ref.inner_aval, index, indices, masked=True)
+    there = indexed_type(ref.inner_aval, index, indices, masked=True)
+    fits = kind in COMBINED and all((a.shape, a.dtype) == (there.shape, there.dtype) for a in (value, compared))
+    if not fits or (mask.shape, mask.dtype) != (there.shape, np.dtype(bool)):
+        raise TypeRuleError(
+            f"an atomic update {kind!r} of {there} takes values of that type and a mask, got {value}, {compared} and {mask}"
+        )
+    return there
 
 
 def _discharge(cell: Any, value: Any, compared: Any, mask: Any, *indices: Any, index: Index, kind: str) -> Any:

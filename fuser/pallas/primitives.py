@@ -280,7 +280,7 @@ def _as_one_kernel(
             interpreter.interpreted, jaxpr=jaxpr, index_maps=index_maps, blocks=blocks, grid=grid, vmapped=vmapped,
             aliases=aliases, out_avals=out_avals, parallel=parallel, **params,
         ),
-        params.get("asked", ()),
+        asked=params.get("asked", ()),
     )  # fmt: skip
     own = {"kernel": kernel, "out_avals": out_avals}
     eqn = Eqn(

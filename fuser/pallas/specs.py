@@ -225,7 +225,8 @@ def launch_asked(params: Any) -> tuple[tuple[str, int], ...]:
     """The options of a GPU's launch that are asked for. ValueError for what is no number of warps or stages."""
     named: Any = params.get("triton", params) if isinstance(params, Mapping) else params
     read = named.get if isinstance(named, Mapping) else lambda name: getattr(named, name, None)
-    asked = tuple((name, read(name)) for name in ("num_warps", "num_stages") if read(name) is not None)
+    found = ((name, read(name)) for name in ("num_warps", "num_stages"))
+    asked = tuple((name, value) for name, value in found if value is not None)
     if not launch_fits(asked):
         raise ValueError(
             f"compiler_params ask for {', '.join(f'{name}={value!r}' for name, value in asked)}; num_warps is 1, 2, 4, 8, 16 or 32, and "
@@ -237,4 +238,5 @@ def launch_asked(params: Any) -> tuple[tuple[str, int], ...]:
 def launch_fits(asked: Any) -> bool:
     """Whether these are options that a launch can have."""
     allowed = {"num_warps": (1, 2, 4, 8, 16, 32), "num_stages": range(1, 9)}
-    return all(type(value) is int and value in allowed.get(name, ()) for name, value in asked)
+    pairs = type(asked) is tuple and all(type(pair) is tuple and len(pair) == 2 for pair in asked)
+    return pairs and all(name in allowed and type(value) is int and value in allowed[name] for name, value in asked)

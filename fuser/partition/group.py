@@ -62,6 +62,7 @@ class FusionLimits:
     calls: frozenset[Primitive] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
+    library_calls: frozenset[Primitive] = frozenset()  # primitives that a library computes of dense operands
     optional_results: frozenset[Primitive] = frozenset()  # those of `calls` that leave out results that nobody reads
     column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
@@ -75,6 +76,7 @@ class FusionLimits:
         1 << 16
     )  # bytes, and operations, that take no longer than a launch: a kernel with less is small
     horizontal_params: int = 0  # arrays that one such launch may have; 0 = any number
+    horizontal_forms: int = 0  # kernels of one such launch that differ by more than extents; 0 = any number
     horizontal_kinds: tuple[Kind, ...] = FUSIBLE  # of the kernels that one launch may hold
     horizontal_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
 

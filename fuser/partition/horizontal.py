@@ -6,9 +6,9 @@ as long as no group outside must run between two of its parts. One walk in progr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from fuser.ir.graph import Graph, Operand, Var
+from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
@@ -47,6 +47,13 @@ def touched(graph: Graph) -> int:
     return read + sum(v.aval.nbytes for v in dict.fromkeys(graph.outvars))
 
 
+def form(group: FusionGroup) -> Hashable:
+    """What a group computes, of arrays of which dtypes and ranks, but not how large they are: groups of one form mostly have one text."""
+    operand = lambda v: (v.aval.dtype, v.aval.ndim, str(v.val) if isinstance(v, Literal) else "")
+    eqns = tuple((eqn.primitive, *map(operand, (*eqn.invars, *eqn.outvars))) for eqn in group.graph.eqns)
+    return eqns, tuple(map(operand, group.graph.outvars))
+
+
 class _Sorting:
     """Groups by number. The `open` launch takes what depends on nothing that waits for it; `last` what nobody waits for."""
 
@@ -61,6 +68,7 @@ class _Sorting:
         for number, group in enumerate(groups):
             for var in group.graph.invars:
                 self.readers.setdefault(var, set()).add(number)
+        self.forms: dict[int, Hashable] = {}
         self.open: list[int] = []
         self.last: list[int] = []
         self.launches: list[list[int]] = [self.last]
@@ -86,6 +94,7 @@ class _Sorting:
         full = (
             len(launch) >= self.limits.horizontal_parts
             or self._arrays([*launch, number]) > self.limits.horizontal_params > 0
+            or self._forms([*launch, number]) > self.limits.horizontal_forms > 0
         )
         if full and launch is self.last:
             self.last = launch = []
@@ -103,6 +112,15 @@ class _Sorting:
         """Arrays that groups read and write, each by itself."""
         graphs = [self.groups[n].graph for n in numbers]
         return sum(len(graph.invars) + len(graph.outvars) for graph in graphs)
+
+    def _forms(self, numbers: Sequence[int]) -> int:
+        """Groups that differ by more than extents."""
+        if not self.limits.horizontal_forms:
+            return 0
+        for number in numbers:
+            if number not in self.forms:
+                self.forms[number] = form(self.groups[number])
+        return len({self.forms[number] for number in numbers})
 
     def finish(self) -> tuple[FusionGroup, ...]:
         """All groups, each behind what it needs, otherwise as late as the last of its parts stood."""

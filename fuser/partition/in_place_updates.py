@@ -1,13 +1,13 @@
-"""Carries that a loop's body only writes a part of, by a `dynamic_update_slice` of the carry itself.
+"""Carries that a loop's body only writes parts of, by a chain of `dynamic_update_slice`s that begins with the carry itself.
 
-Such a body need not give the whole carry: it gives the part and where it belongs, and the loop writes it in place once
-the step is over, when nothing reads the old carry any more.
+Such a body need not give the whole carry: it gives the parts and where they belong, and the loop writes them in place, one after
+the other, once the step is over, when nothing reads the old carry any more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
@@ -57,15 +57,15 @@ def updates_in_place(eqn: Eqn) -> InPlace:
     else:
         body, first, count = params["body_jaxpr"], params["body_nconsts"], len(eqn.outvars)
     lanes = eqn.primitive.control is Control.WHILE and params["cond_jaxpr"].out_avals[0].shape
-    updates = () if lanes else _updates(body, first, count)
-    taken = {update.carry for update in updates}
-    moving = tuple(n for n in range(count) if n not in taken)
+    chains = {} if lanes else _chains(body, first, count)
+    updates = tuple(Update(n, e.invars[1], e.invars[2:]) for n, chain in chains.items() for e in chain)
+    moving = tuple(n for n in range(count) if n not in chains)
     wanted = [operand for update in updates for operand in _needs(update)]
     extra = list(dict.fromkeys(wanted))
     outvars = [*(body.outvars[n] for n in moving), *body.outvars[count:]]
     results: dict[Operand, int] = {operand: len(outvars) + n for n, operand in enumerate(extra)}
-    gone = {body.outvars[n] for n in taken}
-    eqns = tuple(e for e in body.eqns if not any(v in gone for v in e.outvars))
+    gone = {eqn for chain in chains.values() for eqn in chain}
+    eqns = tuple(e for e in body.eqns if e not in gone)
     smaller = replace(body, eqns=eqns, outvars=(*outvars, *extra)) if updates else body
     return InPlace(smaller, moving, updates, results)
 
@@ -74,18 +74,27 @@ def _needs(update: Update) -> list[Operand]:
     return [update.value, *(start for start in update.starts if isinstance(start, Var))]
 
 
-def _updates(body: Graph, first: int, count: int) -> tuple[Update, ...]:
-    producers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
+def _chains(body: Graph, first: int, count: int) -> dict[int, list[Eqn]]:
+    """The updates, in their order, of each carry that they alone change."""
+    producers = body.producers
     uses = Counter([v for eqn in body.eqns for v in eqn.operands()] + [v for v in body.outvars if isinstance(v, Var)])
-    found = []
+    found = {}
     for n in range(count):
-        out = body.outvars[n]
-        eqn = producers.get(out) if isinstance(out, Var) else None
-        if eqn is None or eqn.invars[:1] != (body.invars[first + n],) or uses[out] != 1:  # type: ignore[index]
-            continue
-        if eqn.primitive.movement is Movement.UPDATE and not _mostly(eqn):
-            found.append(Update(n, eqn.invars[1], eqn.invars[2:]))
-    return tuple(found)
+        chain, operand = [], body.outvars[n]
+        while (eqn := _update(operand, producers, uses)) is not None:
+            chain.append(eqn)
+            operand = eqn.invars[0]
+        if chain and operand is body.invars[first + n]:
+            found[n] = chain[::-1]
+    return found
+
+
+def _update(operand: Operand, producers: Mapping[Operand, Eqn], uses: Counter[Var]) -> Eqn | None:
+    """The update of a part that gives this value, which one reader has; None where it is given otherwise."""
+    eqn = producers.get(operand)
+    if eqn is None or eqn.primitive.movement is not Movement.UPDATE or uses[operand] != 1 or _mostly(eqn):  # type: ignore[index]
+        return None
+    return eqn
 
 
 def _mostly(eqn: Eqn) -> bool:

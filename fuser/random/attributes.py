@@ -11,15 +11,15 @@ import numpy as np
 
 from fuser.ir.types import is_key
 from fuser.ops import random as R
-from fuser.random.generators import THREEFRY, Generator, generator_of, key_of, words_of
+from fuser.random.generators import THREEFRY, Generator, generator_of, key_of, threefry_bits, threefry_split, words_of
 from fuser.runtime.array import Array, install
 from fuser.trace.core import Tracer, bind
 
 _threefry = Generator(
     R.KEY_DTYPES[THREEFRY][0].shape,
     lambda seed: words_of(bind(R.random_seed_p, seed)),
-    lambda words, shape: words_of(bind(R.random_split_p, key_of(words, THREEFRY), shape=shape)),
-    lambda words, bit_width, shape: bind(R.random_bits_p, key_of(words, THREEFRY), bit_width=bit_width, shape=shape),
+    lambda words, shape: words_of(threefry_split(key_of(words, THREEFRY), shape)),
+    lambda words, bit_width, shape: threefry_bits(key_of(words, THREEFRY), bit_width, shape),
     lambda words, data: words_of(bind(R.random_fold_in_p, key_of(words, THREEFRY), data)),
     THREEFRY,
     "fry",

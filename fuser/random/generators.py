@@ -75,6 +75,47 @@ def key_of(words: Any, name: str) -> Any:
     return bind(R.random_wrap_p, words, impl=name)
 
 
+# Threefry in the two layouts that the setting `threefry_partitionable` chooses from. Off: words are of counters of 32 bits, hashed
+# in pairs of the first and the second half, as JAX drew before its version 0.5.
+
+
+def threefry_split(key: Any, shape: tuple[int, ...]) -> Any:
+    """Keys of that shape, made of one key."""
+    if config.threefry_partitionable:
+        return bind(R.random_split_p, key, shape=shape)
+    return key_of(fnp.reshape(_counted(key, 2 * math.prod(shape)), (*shape, 2)), THREEFRY)
+
+
+def threefry_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> Any:
+    """Unsigned integers of that width and shape, of one key."""
+    if config.threefry_partitionable:
+        return bind(R.random_bits_p, key, bit_width=bit_width, shape=shape)
+    size, dtype = math.prod(shape), np.dtype(f"uint{bit_width}")
+    words = _counted(key, -(-bit_width * size // 32))
+    if bit_width == 64:
+        high, low = (lax.convert_element_type(half, dtype) for half in fnp.split(words, 2))
+        words = lax.bitwise_or(lax.shift_left(high, dtype.type(32)), low)
+    elif bit_width < 32:
+        offsets = np.arange(0, 32, bit_width, dtype=R.WORD)
+        words = lax.convert_element_type(fnp.right_shift(words[:, None], offsets), dtype)
+    return fnp.reshape(fnp.reshape(words, -1)[:size], shape)
+
+
+def _counted(key: Any, count: int) -> Any:
+    """The words of counters 0 to `count`, which are hashed two at a time; an odd one out is hashed with 0."""
+    if count >= 1 << 32:
+        raise ValueError(
+            f"{count} words are more than a counter of 32 bits has; with the setting threefry_partitionable on it has 64"
+        )
+    half = -(-count // 2)
+    first = lax.iota(R.WORD, half)
+    second = lax.add(first, R.WORD.type(half))
+    if count % 2:
+        second = fnp.where(second == R.WORD.type(count), R.WORD.type(0), second)
+    hashed = words_of(bind(R.random_hash_p, fnp.broadcast_to(key, (half,)), first, second))
+    return fnp.reshape(hashed.T, (2 * half,))[:count]
+
+
 # rbg: bits by XLA's generator, which is Philox here; keys are split by Threefry, each half for itself.
 
 
@@ -88,8 +129,8 @@ def _rbg_seed(seed: Any) -> Any:
 
 
 def _rbg_split(words: Any, shape: tuple[int, ...]) -> Any:
-    keys = words_of(bind(R.random_split_p, _threefry_halves(words), shape=shape))
-    return fnp.reshape(fnp.moveaxis(keys, 0, -2), (*shape, 4))
+    halves = _threefry_halves(words)
+    return fnp.concatenate([words_of(threefry_split(halves[n], shape)) for n in (0, 1)], -1)
 
 
 def _rbg_fold_in(words: Any, data: Any) -> Any:

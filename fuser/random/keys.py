@@ -22,7 +22,7 @@ from fuser.lax.values import VALUES, as_value, broadcast_shapes, from_numpy, lit
 from fuser.numpy.creation import asarray
 from fuser.ops import random as R
 from fuser.ops.elementwise import add_p
-from fuser.random.generators import GENERATORS, THREEFRY, default_name, generator_of, key_of, words_of
+from fuser.random.generators import GENERATORS, THREEFRY, default_name, generator_of, key_of, threefry_split, words_of
 from fuser.trace.core import bind
 
 WORD = R.WORD
@@ -129,7 +129,7 @@ def split_key(key: Any, num: int | Sequence[int] = 2) -> Any:
     shape = tuple(as_extent(n) for n in (num if isinstance(num, Sequence) else (num,)))
     generator = generator_of(key)
     if generator is None:
-        return bind(R.random_split_p, key, shape=shape)
+        return threefry_split(key, shape)
     return key_of(generator.split(words_of(key), shape), generator.name)
 
 

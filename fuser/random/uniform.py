@@ -16,8 +16,7 @@ from fuser.lax.values import as_value, broadcast_to, python_scalar
 from fuser.lax.values import convert as converted
 from fuser.numpy.creation import asarray
 from fuser.ops.fma import fma_p
-from fuser.ops.random import random_bits_p
-from fuser.random.generators import generator_of, words_of
+from fuser.random.generators import generator_of, threefry_bits, words_of
 from fuser.random.keys import check_shape, common_shape, float_dtype, shape_of, split_key, typed
 from fuser.random.large import compiled_when_large
 from fuser.trace.core import bind
@@ -29,7 +28,7 @@ def random_bits(key: Any, width: int, shape: tuple[int, ...]) -> Any:
     """Unsigned integers of `width` bits, of a key that is known to be one."""
     generator = generator_of(key)
     if generator is None:
-        return bind(random_bits_p, key, bit_width=width, shape=shape)
+        return threefry_bits(key, width, shape)
     return generator.random_bits(words_of(key), width, shape)
 
 

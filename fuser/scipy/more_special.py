@@ -44,7 +44,13 @@ def _one(name: str, primitive: Primitive, text: str, weak: bool = False) -> Call
 expi = _one("expi", C.expi_p, "The exponential integral ∫ exp(t)/t over (-∞, x], its principal value for x > 0")
 exp1 = _one("exp1", C.exp1_p, "The exponential integral ∫ exp(-t)/t over [x, ∞); nan for x < 0")
 dawsn = _one("dawsn", C.dawsn_p, "Dawson's integral exp(-x²)·∫ exp(t²) over [0, x]", True)
-erfcx = _one("erfcx", C.erfcx_p, "exp(x²)·erfc(x), which does not underflow", True)
+_real_erfcx = _one("erfcx", C.erfcx_p, "", True)
+
+
+def erfcx(x: Any) -> Any:
+    """exp(x²)·erfc(x), which does not underflow, elementwise; integers become the default float."""
+    value = fnp.asarray(x)
+    return wofz(bind(E.complex_p, -value.imag, value.real)) if is_complex(value.dtype) else _real_erfcx(x)
 
 
 def _several(name: str, primitive: Primitive, *args: Any) -> Any:

@@ -30,6 +30,9 @@ int add_driver(PyObject *module);         /* driver.c: the CUDA driver's library
 int add_device_array(PyObject *module);   /* device_array.c: arrays in a GPU's memory */
 int add_device_program(PyObject *module); /* device_program.c: what a GPU runs, launched from here */
 int add_blas(PyObject *module);           /* blas.c: products by cuBLASLt */
+int add_library_call(PyObject *module);   /* library_call.c: routines of CUDA's libraries */
+int add_fourier(PyObject *module);        /* fourier.c: transforms by cuFFT */
+int add_solver(PyObject *module);         /* solver.c: linear algebra by cuSOLVER and cuBLAS */
 int add_nccl(PyObject *module);           /* nccl.c: collectives between GPUs by NCCL */
 
 /* Add a static type to the module under the last part of its name. */

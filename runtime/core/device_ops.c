@@ -1,11 +1,11 @@
-/* Running a program's operations: launches, products, copies, and loops and branches over them.
+/* Running a program's operations: launches, products, library calls, copies, and loops and branches over them.
 
    A counted loop is walked here, its operands' addresses moved on from one iteration to the next, so that a captured
    graph holds all iterations. A loop with a predicate, and a branch, are conditional nodes of the graph that is being
    captured: the device decides, and the host never reads the predicate. */
 #include "device_ops.h"
 
-enum { LARGEST = 512, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
+enum { LARGEST = 4096, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
 
 /* set_condition(handle, address, branch, last): the handle is 1 where the byte at `address` is not 0, or, with a `last`
    branch of at least 0, where the int32 there, clamped to 0 … last, is `branch`. */
@@ -69,6 +69,13 @@ static Status run_launch(const LaunchOp *op, Handle stream, const uint64_t *tabl
 static Status run_copy(const CopyOp *op, Handle stream, const uint64_t *table) {
     Address to = at(table, op->to), from = at(table, op->from);
     return to == from || op->bytes == 0 ? 0 : driver.copy(to, from, op->bytes, stream);
+}
+
+static Status run_call(const CallOp *op, Handle stream, const uint64_t *table) {
+    Address addresses[MOST_ARRAYS + 1];
+    for (int k = 0; k <= op->call->arrays; k++)
+        addresses[k] = at(table, op->places[k]);
+    return op->call->run(op->call, addresses, stream);
 }
 
 static Status run_repeat(const RepeatOp *op, Handle stream, uint64_t *table, int depth) {
@@ -177,6 +184,7 @@ Status run_body(const Body *body, Handle stream, uint64_t *table, int depth) {
             result = multiply(op->multiply.product, at(table, op->multiply.a), at(table, op->multiply.b),
                               at(table, op->multiply.out), at(table, op->multiply.workspace), stream);
             break;
+        case CALL: result = run_call(&op->call, stream, table); break;
         case COPY: result = run_copy(&op->copy, stream, table); break;
         case EXCHANGE:
             result = run_transfers(op->exchange.communicator, op->exchange.transfers, op->exchange.count, table, stream);
@@ -211,6 +219,19 @@ bool needs_graph(const Body *body) {
     for (const Op *op = body->ops; op < body->ops + body->count; op++)
         if (op->kind == WHILE || op->kind == SWITCH || (op->kind == REPEAT && needs_graph(&op->repeat.body)))
             return true;
+    return false;
+}
+
+bool refuses_graph(const Body *body) {
+    for (const Op *op = body->ops; op < body->ops + body->count; op++) {
+        int count;
+        const Body *inside = bodies_of(op, &count);
+        if (op->kind == CALL && op->call.call->uncapturable)
+            return true;
+        for (int k = 0; k < count; k++)
+            if (refuses_graph(&inside[k]))
+                return true;
+    }
     return false;
 }
 
@@ -341,6 +362,21 @@ static int read_switch(SwitchOp *op, PyObject *tuple, int entries) {
     return 0;
 }
 
+static int read_call(CallOp *op, PyObject *tuple, int entries) {
+    const char *kind;
+    PyObject *capsule, *places;
+    if (!PyArg_ParseTuple(tuple, "sOO!", &kind, &capsule, &PyTuple_Type, &places) || (op->call = library_call_of(capsule)) == NULL)
+        return -1;
+    if (PyTuple_GET_SIZE(places) != op->call->arrays + 1) {
+        PyErr_Format(PyExc_ValueError, "a library call has %d arrays and a workspace", op->call->arrays);
+        return -1;
+    }
+    for (int k = 0; k <= op->call->arrays; k++)
+        if (read_place(PyTuple_GET_ITEM(places, k), &op->places[k], entries) < 0)
+            return -1;
+    return 0;
+}
+
 /* ((kind, in, out, bytes, source, peer), ...) */
 static int read_exchange(ExchangeOp *op, PyObject *tuple, int entries) {
     static const char *const kinds[] = {"gather", "swap", "permute", "broadcast"};
@@ -379,6 +415,8 @@ static int read_op(Op *op, PyObject *tuple, int entries) {
         return op->kind = LAUNCH, read_launch(&op->launch, tuple, entries);
     if (!strcmp(kind, "repeat"))
         return op->kind = REPEAT, read_repeat(&op->repeat, tuple, entries);
+    if (!strcmp(kind, "call"))
+        return op->kind = CALL, read_call(&op->call, tuple, entries);
     if (!strcmp(kind, "exchange"))
         return op->kind = EXCHANGE, read_exchange(&op->exchange, tuple, entries);
     if (!strcmp(kind, "switch"))

@@ -1,6 +1,7 @@
 /* The operations of a program for the device, as C runs them: no Python, and nothing that waits. */
 #pragma once
 #include "device_program.h"
+#include "library_call.h"
 
 typedef struct Op Op;
 
@@ -28,6 +29,7 @@ typedef struct {
 
 typedef struct { Handle function; unsigned grid, threads, shared; int count; Param *params; } LaunchOp;
 typedef struct { Product *product; Place a, b, out, workspace; } MultiplyOp;
+typedef struct { LibraryCall *call; Place places[MOST_ARRAYS + 1]; } CallOp;
 typedef struct { Place to, from; size_t bytes; } CopyOp;
 typedef struct { Communicator *communicator; int count; Transfer *transfers; } ExchangeOp;
 typedef struct { int entry; Place place; } PointOp;
@@ -38,10 +40,11 @@ typedef struct { Place predicate; Body body; } WhileOp;
 typedef struct { Place index; int count; Body *branches; } SwitchOp;
 
 struct Op {
-    enum { LAUNCH, MULTIPLY, COPY, EXCHANGE, POINT, REPEAT, WHILE, SWITCH } kind;
+    enum { LAUNCH, MULTIPLY, CALL, COPY, EXCHANGE, POINT, REPEAT, WHILE, SWITCH } kind;
     union {
         LaunchOp launch;
         MultiplyOp multiply;
+        CallOp call;
         CopyOp copy;
         ExchangeOp exchange;
         PointOp point;
@@ -57,6 +60,8 @@ void free_body(Body *body);
 /* How many nodes a graph of it has, and whether it has control flow that only a graph can do. */
 long long node_count(const Body *body);
 bool needs_graph(const Body *body);
+/* Whether something in it cannot be captured, so that each call enqueues the operations one by one. */
+bool refuses_graph(const Body *body);
 /* Enqueue on a stream, which is being captured where the body needs a graph; the table's later entries change. */
 Status run_body(const Body *body, Handle stream, uint64_t *table, int depth);
 /* The kernel that sets a graph's condition, loaded once; -1 with an exception set. */

@@ -20,7 +20,7 @@ typedef struct Variant {
     uint64_t numbers; /* a bit for each argument that is one */
     Body body;
     long long nodes;
-    bool graph_only;
+    bool graph_only, graphless;
     PyObject *keep;
     Replay replays[GRAPHS];
     uint64_t seen[SEEN]; /* hashes of tables that came last and have no graph */
@@ -125,7 +125,7 @@ static Status replay_of(DeviceProgram *self, Variant *variant, uint64_t *table, 
 }
 
 static Status run(DeviceProgram *self, Variant *variant, Handle stream, uint64_t *table) {
-    bool graphs = variant->graph_only || (variant->nodes >= self->graph_from && variant->nodes <= self->graph_to);
+    bool graphs = variant->graph_only || (!variant->graphless && variant->nodes >= self->graph_from && variant->nodes <= self->graph_to);
     int capturing = 0;
     self->calls++;
     Status result = graphs ? driver.capturing(stream, &capturing) : 0;
@@ -281,6 +281,12 @@ static PyObject *add_variant(DeviceProgram *self, PyObject *args) {
     }
     variant->nodes = node_count(&variant->body);
     variant->graph_only = needs_graph(&variant->body);
+    variant->graphless = refuses_graph(&variant->body);
+    if (variant->graph_only && variant->graphless) {
+        PyErr_SetString(PyExc_RuntimeError, "a library call that no graph can hold stands in a loop that the device ends");
+        free_variant(variant);
+        return NULL;
+    }
     if (variant->graph_only && (!driver.conditional || load_condition() < 0)) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_RuntimeError, "loops and branches on the device need a driver of CUDA 12.4");

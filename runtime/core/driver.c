@@ -70,7 +70,11 @@ Device *choose_device(Device *device) {
 
 /* The error of a library's status. */
 static void refuse_library(Status result) {
-    if (result >= OF_NCCL)
+    if (result >= OF_SOLVER)
+        PyErr_Format(PyExc_RuntimeError, "cuSOLVER or cuBLAS refused a call (status %d)", result - OF_SOLVER);
+    else if (result >= OF_FFT)
+        PyErr_Format(PyExc_RuntimeError, "cuFFT refused a transform (status %d)", result - OF_FFT);
+    else if (result >= OF_NCCL)
         PyErr_Format(PyExc_RuntimeError, "NCCL refused a collective: %s (status %d)", nccl_words(result - OF_NCCL), result - OF_NCCL);
     else
         PyErr_Format(PyExc_RuntimeError, "cuBLASLt refused a product (status %d)", result - OF_BLAS);
@@ -127,14 +131,17 @@ Handle stream_of(const Device *device) {
 
 Handle current_stream(void) { return stream_of(here()); }
 
-Handle capture_stream(int number) {
-    Handle *streams = here()->capture_streams;
-    if (number >= CAPTURE_STREAMS)
-        return NULL;
-    if (streams[number] == NULL)
-        driver.stream_create(&streams[number], NON_BLOCKING);
-    return streams[number];
+static Handle recording_stream(Handle *stream) {
+    if (*stream == NULL)
+        driver.stream_create(stream, NON_BLOCKING);
+    return *stream;
 }
+
+Handle capture_stream(int number) {
+    return number >= CAPTURE_STREAMS ? NULL : recording_stream(&here()->capture_streams[number]);
+}
+
+Handle trial_stream(void) { return recording_stream(&here()->trial_stream); }
 
 static int find_symbols(void *library, const char *path) {
     driver.conditional = true;

@@ -80,7 +80,7 @@ struct Driver {
     Status (*exec_destroy)(Handle);
 };
 
-enum { OF_BLAS = 700000, OF_NCCL = 800000 }; /* what is added to a status of cuBLASLt's, and of NCCL's */
+enum { OF_BLAS = 700000, OF_NCCL = 800000, OF_FFT = 900000, OF_SOLVER = 1000000 }; /* what is added to a library's status */
 
 extern struct Driver driver;
 
@@ -90,11 +90,13 @@ enum { MOST_DEVICES = 64, CAPTURE_STREAMS = 8 };
 typedef struct {
     int number;
     Handle context; /* NULL: not started */
-    Handle own_stream, capture_streams[CAPTURE_STREAMS];
+    Handle own_stream, capture_streams[CAPTURE_STREAMS], trial_stream;
     Handle connecting; /* a stream without work: what waits there for other devices waits for no program of this one */
     Handle order_event;
     Handle condition;          /* the kernel that sets a graph's condition */
+    Handle addresses;          /* the kernel that writes the addresses of a stack of matrices */
     Handle blas;               /* cuBLASLt's handle */
+    Handle solver, triangular; /* cuSOLVER's and cuBLAS's */
     pthread_mutex_t capturing; /* one graph at a time: a captured collective may wait for another device's, so no lock is shared */
 } Device;
 
@@ -127,3 +129,5 @@ Handle stream_of(const Device *device);
 Handle current_stream(void);
 /* A stream of the thread's device that only records graphs. */
 Handle capture_stream(int number);
+/* Another one, in which operations are tried. */
+Handle trial_stream(void);

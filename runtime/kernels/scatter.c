@@ -110,11 +110,15 @@ INLINE void put_run(T *restrict to, const IN *restrict u, int64_t count) {
     #pragma omp simd
     for (int64_t k = 0; k < LANES; ++k) to[i + k] = COMBINE(to[i + k], (T)LOAD(u[i + k]));
   }
-  if (LANES > 1 && i + LANES / 2 <= count) {
-    #pragma omp simd
-    for (int64_t k = 0; k < LANES / 2; ++k) to[i + k] = COMBINE(to[i + k], (T)LOAD(u[i + k]));
-    i += LANES / 2;
+#define PART(lanes) \
+  if (lanes > 0 && i + lanes <= count) { \
+    _Pragma("omp simd") \
+    for (int64_t k = 0; k < lanes; ++k) to[i + k] = COMBINE(to[i + k], (T)LOAD(u[i + k])); \
+    i += lanes; \
   }
+  PART(LANES / 2)
+  PART(LANES / 4)
+#undef PART
   #pragma omp simd
   for (int64_t k = i; k < count; ++k) to[k] = COMBINE(to[k], (T)LOAD(u[k]));
 }
@@ -162,6 +166,7 @@ INLINE int put_short_runs(const plan *p, T *out, const int64_t *restrict offset,
       T *const to = out + offset[j]; \
       const IN *const u = updates + from[j]; \
       T sum[length]; \
+      _Pragma("omp simd") \
       for (int k = 0; k < length; ++k) sum[k] = COMBINE(to[k], (T)LOAD(u[k])); \
       for (int k = 0; k < length; ++k) to[k] = sum[k]; \
     } \

@@ -1,4 +1,4 @@
-/* A stand-in for libcuda and libcublasLt on host memory.
+/* A stand-in for libcuda, libcublasLt, libcublas, libcusolver and libcufft on host memory.
 
    Work that is enqueued on a stream runs only when something waits for it, so that a result that is read too early is
    poison. Fresh memory is poison too. Every access of an enqueued operation is checked against vector clocks: what another
@@ -11,11 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 256, DEVICES = 8, PARAMS = 512, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
+enum { STREAMS = 256, DEVICES = 8, PARAMS = 4096, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
-struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs; } counts;
-int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080, devices = 1;
+struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs, routines; } counts;
+int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080, devices = 1, solver_captures = 1;
+/* What a routine of a library computes: its name, its numbers and its arrays' addresses. */
+void (*routine)(const char *, const int64_t *, const uint64_t *);
 int64_t memory_limit = INT64_MAX;
 char fault[512];
 /* The devices' contexts, and the one that is current in a thread: none in a new one. */
@@ -49,14 +51,16 @@ typedef struct Module {
     uint64_t *values;
 } Module;
 static Module *modules;
-typedef struct { Module *module; Entry *entry; } Function; /* without a module: the one that sets conditions */
+typedef struct { Module *module; Entry *entry; int of_addresses; } Function; /* without a module: the one that sets conditions, or addresses */
+enum { ROUTINE_ARRAYS = 6 };
+typedef struct { char name[32]; int64_t numbers[12]; uint64_t at[ROUTINE_ARRAYS], bytes[ROUTINE_ARRAYS]; int reads; } Routine; /* the first `reads` are not written */
 typedef struct Graph Graph;
 typedef struct { int transposed[2]; int scale; } Desc;
 typedef struct { int type; uint64_t rows, columns; int64_t leading; int batch; int64_t stride; } Layout;
 /* One device's part in a group of NCCL's (nccl_stand_in.c). */
 typedef struct { struct Comm *comm; int count; struct Transfer *transfers; } Exchange;
 typedef struct Task {
-    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, EXCHANGE } kind;
+    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, EXCHANGE, ROUTINE } kind;
     int next, part; /* of a graph's nodes, or of an exchange's parts; of the node's parts */
     union {
         Exchange exchange;
@@ -67,11 +71,12 @@ typedef struct Task {
         struct { Graph *graph; } graph;
         struct { Desc desc; Layout a, b, c; uint64_t at[3]; } product;
         struct { int loop; uint64_t *handle; Graph *body; } conditional;
+        Routine *routine;
     };
 } Task;
 typedef struct { Task *tasks; int count, room; } Queue;
 struct Graph { Queue nodes; int dead; };
-typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known, dependency, device, busy; } Stream;
+typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known, dependency, device, busy, invalid; } Stream;
 typedef struct { int stream; uint64_t position, clock[STREAMS]; } Event;
 
 static Stream streams[STREAMS];
@@ -132,6 +137,7 @@ static int check_task(int stream, const Task *task) {
     switch (task->kind) {
     case KERNEL: {
         const Module *module = task->kernel.function->module;
+        if (task->kernel.function->of_addresses) return access_memory(stream, task->kernel.values[0], 8 * task->kernel.values[3], 1, "a table of addresses");
         if (!module) return access_memory(stream, task->kernel.values[1], 1, 0, "a condition");
         if (module->device != streams[stream].device) return failed("%s was loaded for another device", task->kernel.function->entry->name);
         const Entry *entry = task->kernel.function->entry;
@@ -156,6 +162,10 @@ static int check_task(int stream, const Task *task) {
             if (access_memory(stream, task->product.at[k], bytes_of(&(&task->product.a)[k]), k == 2, "a product")) return FAILED;
         return 0;
     case CONDITIONAL: return check_graph(stream, task->conditional.body);
+    case ROUTINE:
+        for (int k = 0; k < ROUTINE_ARRAYS; k++)
+            if (task->routine->bytes[k] && access_memory(stream, task->routine->at[k], task->routine->bytes[k], k >= task->routine->reads, task->routine->name)) return FAILED;
+        return 0;
     case EXCHANGE: return check_exchange(stream, &task->exchange);
     default: return 0;
     }
@@ -201,6 +211,10 @@ static void run_kernel(const Task *task) {
     const Function *function = task->kernel.function;
     Module *module = function->module;
     uint64_t *values = task->kernel.values;
+    if (function->of_addresses) { /* set_addresses(table, first, stride, count) */
+        for (uint32_t k = 0; k < (uint32_t)values[3]; k++) ((uint64_t *)values[0])[k] = values[1] + k * values[2];
+        return;
+    }
     if (!module) { /* set_condition(handle, address, branch, last) */
         int32_t branch = (int32_t)values[2], last = (int32_t)values[3], index;
         if (last < 0) { *(uint64_t *)values[0] = *(uint8_t *)values[1] != 0; return; }
@@ -239,6 +253,7 @@ static int run_task(int stream, Task *task) {
         }
         break;
     case PRODUCT: run_product(task); break;
+    case ROUTINE: routine(task->routine->name, task->routine->numbers, task->routine->at); break;
     case EXCHANGE: return run_exchange(stream, task);
     case CONDITIONAL:
         while (*task->conditional.handle) {
@@ -452,7 +467,8 @@ int cuModuleLoadData(Module **loaded, const char *image) {
 int cuModuleGetFunction(Function **found, Module *module, const char *name) {
     counts.calls++;
     *found = calloc(1, sizeof(Function));
-    if (!module->run) return strcmp(name, "set_condition") ? 500 : 0;
+    (*found)->of_addresses = !strcmp(name, "set_addresses");
+    if (!module->run) return strcmp(name, "set_condition") && strcmp(name, "set_addresses") ? 500 : 0;
     (*found)->module = module;
     for (int k = 0; k < module->entry_count; k++)
         if (!strcmp(module->entries[k].name, name)) (*found)->entry = &module->entries[k];
@@ -494,7 +510,7 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
         const ParamOf *param = function->module ? &function->entry->params[k] : NULL;
         if (param && param->buffer == MAPPED && !lies_within(function->module, function->entry, params[k], param->by_value, params))
             return failed("%s gets a tensor map that leaves its array", function->entry->name);
-        int narrow = function->module ? function->entry->params[k].buffer == -2 || function->entry->params[k].by_value == 4 : k > 1;
+        int narrow = function->of_addresses ? k > 2 : function->module ? function->entry->params[k].buffer == -2 || function->entry->params[k].by_value == 4 : k > 1;
         memcpy(&task.kernel.values[k], params[k], narrow ? 4 : 8);
     }
     return enqueue(stream, &task);
@@ -518,9 +534,11 @@ int cuStreamBeginCaptureToGraph(void *stream, Graph *graph, void *const *before,
 }
 int cuStreamEndCapture(void *stream, Graph **graph) {
     counts.calls++;
-    *graph = streams[of(stream)].capturing;
+    *graph = streams[of(stream)].invalid ? NULL : streams[of(stream)].capturing;
     streams[of(stream)].capturing = NULL;
-    return 0;
+    int result = streams[of(stream)].invalid ? 901 : 0;
+    streams[of(stream)].invalid = 0;
+    return result;
 }
 int cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, Graph **graph, void *const **before, size_t *count) {
     static void *last[1];
@@ -625,3 +643,102 @@ int cublasLtMatmul(void *handle, Desc *desc, const void *alpha, const void *a, L
     if (checking && !streams[of(stream)].capturing && access_memory(of(stream), (uint64_t)workspace, bytes, 1, "a product's workspace")) return 14;
     return enqueue(stream, &task) ? 13 : 0;
 }
+
+/* ---- libraries' routines, whose results a function of the tests computes */
+
+static void *of_solver, *of_blas, *of_fft[64];
+static int64_t plans[64][8];
+static int plan_count;
+static const int width[] = {4, 8, 8, 16}, real_width[] = {4, 8, 4, 8};
+
+static int enqueue_routine(void *stream, Routine made) {
+    Task task = {.kind = ROUTINE, .routine = malloc(sizeof made)};
+    *task.routine = made;
+    counts.calls++, counts.routines++;
+    return enqueue(stream, &task) ? 13 : 0;
+}
+/* cuSOLVER's, which may wait for the device: that ends a capture. */
+static int enqueue_solver(Routine made) {
+    Stream *stream = &streams[of(of_solver)];
+    if (stream->capturing && !solver_captures) { stream->invalid = 1; return 7; }
+    return enqueue_routine(of_solver, made);
+}
+#define AT(x) (uint64_t)(uintptr_t)(x)
+int cusolverDnCreate(void **handle) { static int one; *handle = &one; return 0; }
+int cusolverDnSetStream(void *handle, void *stream) { of_solver = stream; return 0; }
+int cublasCreate_v2(void **handle) { static int one; *handle = &one; return 0; }
+int cublasSetStream_v2(void *handle, void *stream) { of_blas = stream; return 0; }
+int cublasSetWorkspace_v2(void *handle, void *work, size_t bytes) { return bytes && checking && !memory_at(AT(work)) ? 7 : 0; }
+static int potrf(int type, int triangle, int n, void *a, int lda, void *work, int length, int *info) {
+    return enqueue_solver((Routine){"potrf", {type, 1, triangle, n}, {AT(a), AT(info), AT(work)}, {(uint64_t)n * n * width[type], 4, length * width[type]}});
+}
+static int getrf(int type, int m, int n, void *a, int lda, void *work, int *pivots, int *info) {
+    int rank = m < n ? m : n;
+    return enqueue_solver((Routine){"getrf", {type, 1, m, n}, {AT(a), AT(pivots), AT(info), AT(work)}, {(uint64_t)n * m * width[type], 4 * rank, 4, n * width[type]}});
+}
+static int geqrf(int type, int m, int n, void *a, int lda, void *taus, void *work, int length, int *info) {
+    int rank = m < n ? m : n;
+    return enqueue_solver((Routine){"geqrf", {type, 1, m, n}, {AT(a), AT(taus), AT(info), AT(work)}, {(uint64_t)n * m * width[type], rank * width[type], 4, length * width[type]}});
+}
+static int orgqr(int type, int m, int n, int k, void *a, int lda, void *taus, void *work, int length, int *info) {
+    return enqueue_solver((Routine){"orgqr", {type, 1, m, n, k}, {AT(taus), AT(a), AT(info), AT(work)}, {k * width[type], (uint64_t)n * m * width[type], 4, length * width[type]}, 1});
+}
+static int syevd(int type, int vectors, int triangle, int n, void *a, int lda, void *values, void *work, int length, int *info) {
+    return enqueue_solver((Routine){"syevd", {type, 1, triangle, n}, {AT(a), AT(values), AT(info), AT(work)}, {(uint64_t)n * n * width[type], n * real_width[type], 4, length * width[type]}});
+}
+static int gesvd(int type, int job, int m, int n, void *a, void *values, void *u, void *v, void *work, int length, int *info) {
+    uint64_t columns = job == 'A' ? m : n;
+    if (m < n) return 3;
+    return enqueue_solver((Routine){"gesvd", {type, 1, job, m, n}, {AT(a), AT(values), AT(u), AT(v), AT(info), AT(work)},
+        {(uint64_t)n * m * width[type], n * real_width[type], u ? columns * m * width[type] : 0, v ? (uint64_t)n * n * width[type] : 0, 4, length * width[type]}});
+}
+#define SOLVER(T, type, OR, SY) \
+    int cusolverDn##T##potrf_bufferSize(void *h, int t, int n, void *a, int l, int *length) { *length = n; return l < n ? 3 : 0; } \
+    int cusolverDn##T##potrf(void *h, int t, int n, void *a, int l, void *w, int c, int *i) { return potrf(type, t, n, a, l, w, c, i); } \
+    int cusolverDn##T##getrf_bufferSize(void *h, int m, int n, void *a, int l, int *length) { *length = n; return l < m ? 3 : 0; } \
+    int cusolverDn##T##getrf(void *h, int m, int n, void *a, int l, void *w, int *p, int *i) { return getrf(type, m, n, a, l, w, p, i); } \
+    int cusolverDn##T##geqrf_bufferSize(void *h, int m, int n, void *a, int l, int *length) { *length = n; return l < m ? 3 : 0; } \
+    int cusolverDn##T##geqrf(void *h, int m, int n, void *a, int l, void *t, void *w, int c, int *i) { return geqrf(type, m, n, a, l, t, w, c, i); } \
+    int cusolverDn##T##OR##gqr_bufferSize(void *h, int m, int n, int k, void *a, int l, void *t, int *length) { *length = n; return n > m || k > n ? 3 : 0; } \
+    int cusolverDn##T##OR##gqr(void *h, int m, int n, int k, void *a, int l, void *t, void *w, int c, int *i) { return orgqr(type, m, n, k, a, l, t, w, c, i); } \
+    int cusolverDn##T##SY##evd_bufferSize(void *h, int v, int t, int n, void *a, int l, void *s, int *length) { *length = 2 * n; return 0; } \
+    int cusolverDn##T##SY##evd(void *h, int v, int t, int n, void *a, int l, void *s, void *w, int c, int *i) { return syevd(type, v, t, n, a, l, s, w, c, i); } \
+    int cusolverDn##T##gesvd_bufferSize(void *h, int m, int n, int *length) { *length = 3 * n; return m < n ? 3 : 0; } \
+    int cusolverDn##T##gesvd(void *h, signed char u, signed char v, int m, int n, void *a, int l, void *s, void *left, int ll, void *right, int lr, void *w, int c, void *r, int *i) { return gesvd(type, u, m, n, a, s, left, right, w, c, i); } \
+    int cusolverDn##T##potrfBatched(void *h, int t, int n, void *table, int l, int *info, int batch) { \
+        return enqueue_solver((Routine){"potrf_batched", {type, batch, t, n}, {AT(table), AT(info)}, {8 * batch, 4 * batch}, 1}); } \
+    int cublas##T##getrfBatched(void *h, int n, void *table, int l, int *pivots, int *info, int batch) { \
+        return enqueue_routine(of_blas, (Routine){"getrf_batched", {type, batch, n, n}, {AT(table), AT(pivots), AT(info)}, {8 * batch, 4 * n * batch, 4 * batch}, 1}); } \
+    int cublas##T##trsm_v2(void *h, int side, int t, int op, int diag, int m, int n, const void *one, void *a, int la, void *b, int lb) { \
+        uint64_t order = side ? n : m; \
+        return enqueue_routine(of_blas, (Routine){"trsm", {type, 1, side, t, op, diag, m, n}, {AT(a), AT(b)}, {order * order * width[type], (uint64_t)m * n * width[type]}, 1}); } \
+    int cublas##T##trsmBatched(void *h, int side, int t, int op, int diag, int m, int n, const void *one, void *a, int la, void *b, int lb, int batch) { \
+        return enqueue_routine(of_blas, (Routine){"trsm_batched", {type, batch, side, t, op, diag, m, n}, {AT(a), AT(b)}, {8 * batch, 8 * batch}, 2}); }
+SOLVER(S, 0, or, sy)
+SOLVER(D, 1, or, sy)
+SOLVER(C, 2, un, he)
+SOLVER(Z, 3, un, he)
+
+int cufftCreate(int *plan) { if (plan_count == 64) return 5; *plan = plan_count++; return 0; }
+int cufftDestroy(int plan) { return 0; }
+int cufftSetAutoAllocation(int plan, int allocate) { return 0; }
+int cufftMakePlanMany64(int plan, int rank, long long *n, long long *in, long long is, long long id, long long *out, long long os, long long od, int type, long long batch, size_t *work) {
+    int64_t made[8] = {type, batch, rank, rank > 0 ? n[0] : 1, rank > 1 ? n[1] : 1, rank > 2 ? n[2] : 1, id, od};
+    memcpy(plans[plan], made, sizeof made);
+    *work = 256;
+    return is != 1 || os != 1;
+}
+int cufftSetStream(int plan, void *stream) { of_fft[plan] = stream; return 0; }
+int cufftSetWorkArea(int plan, void *work) { return checking && !memory_at(AT(work)) ? 3 : 0; }
+static int transform(int plan, void *from, void *to, int direction) {
+    const int64_t *p = plans[plan];
+    uint64_t wide = p[0] >= 0x69 ? 2 : 1, in = p[0] == 0x2a || p[0] == 0x6a ? 4 : 8, out = p[0] == 0x2c || p[0] == 0x6c ? 4 : 8;
+    Routine made = {"fft", {p[0], p[1], p[2], p[3], p[4], p[5], direction}, {AT(from), AT(to)}, {p[1] * p[6] * in * wide, p[1] * p[7] * out * wide}, out != 4};
+    return enqueue_routine(of_fft[plan], made);
+}
+int cufftExecC2C(int plan, void *from, void *to, int direction) { return transform(plan, from, to, direction); }
+int cufftExecZ2Z(int plan, void *from, void *to, int direction) { return transform(plan, from, to, direction); }
+int cufftExecR2C(int plan, void *from, void *to) { return transform(plan, from, to, -1); }
+int cufftExecD2Z(int plan, void *from, void *to) { return transform(plan, from, to, -1); }
+int cufftExecC2R(int plan, void *from, void *to) { return transform(plan, from, to, 1); }
+int cufftExecZ2D(int plan, void *from, void *to) { return transform(plan, from, to, 1); }

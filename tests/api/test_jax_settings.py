@@ -104,10 +104,10 @@ def test_random_settings_as_jax() -> None:
 
 
 def test_settings_with_one_value() -> None:
-    assert fuser.config.jax_threefry_partitionable is True
-    fuser.config.update("jax_threefry_partitionable", True)
-    with pytest.raises(ValueError, match="always True"):
-        fuser.config.update("jax_threefry_partitionable", False)
+    assert fuser.config.jax_debug_key_reuse is False
+    fuser.config.update("jax_debug_key_reuse", False)
+    with pytest.raises(ValueError, match="always False"):
+        fuser.config.update("jax_debug_key_reuse", True)
     with fuser.config.using(jax_custom_vjp3=True):  # a choice between two implementations that JAX has
         assert fuser.config.jax_custom_vjp3 is True
     assert fuser.config.jax_custom_vjp3 is False

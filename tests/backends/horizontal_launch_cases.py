@@ -28,8 +28,16 @@ def of_flat(*arrays: Any) -> Any:
     return [x for several in found for x in several]
 
 
+def with_rates(*arrays: Any) -> Any:
+    """Arrays of several ranks, each with a rate of its own, which is of rank 0."""
+    count = len(arrays) // 2
+    return [x * rate + 1 for x, rate in zip(arrays[:count], arrays[count:])]
+
+
 HORIZONTAL: dict[str, Form] = {
     "adam": (of_flat, tuple(f32(*shape) for shape in 4 * ((8, 8), (8,), (7, 3), (1,)))),
+    "many": (of_flat, tuple(f32(*shape) for shape in 4 * (5 * ((8, 8), (8,), (40,), (7, 3), (1,))))),
+    "rates": (with_rates, (*(f32(3 + n) for n in range(9)), f32(4, 6), f32(), *11 * (f32(),))),
     "different": (different, (f32(20, 20), f32(20, 20), f32(300))),
     "narrow": (lambda x, y: (x + 1, y * 2), (of("bfloat16", 100), of("int8", 33, 5))),
 }

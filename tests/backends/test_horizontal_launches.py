@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,14 @@ pytest.importorskip("triton")
 
 import fuser
 from fuser.backends.triton import machine_code
-from fuser.backends.triton.backend import HORIZONTAL_PARAMS, HORIZONTAL_PARTS
+from fuser.backends.triton.backend import HORIZONTAL_FORMS, HORIZONTAL_PARAMS
+from fuser.backends.triton.horizontal import PARAMETER_BYTES, horizontal, parts_of
 from fuser.backends.triton.target import MACHINES
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
-from tests.backends.horizontal_launch_cases import adam
+from tests.backends.horizontal_launch_cases import HORIZONTAL, adam
 from tests.backends.product_cases import f32
+from tests.backends.test_triton import worker
 
 pytestmark = pytest.mark.xdist_group("triton")
 SIZES = ((64, 64), (64,), (77, 33), (128, 4), (1,), (1000,))
@@ -34,10 +38,34 @@ def kinds(function: Any, *arguments: Any) -> list[tuple[str, int]]:
 
 def test_updates_of_many_arrays_share_launches() -> None:
     assert kinds(adam, *types()) == [("horizontal", len(SIZES))]
-    many = [[f32(64)] * 100 for _ in range(4)]
-    found = kinds(adam, *many)
-    assert sum(max(parts, 1) for _, parts in found) == 100
-    assert len(found) == -(-100 // HORIZONTAL_PARTS) and 7 * HORIZONTAL_PARTS <= HORIZONTAL_PARAMS
+    for shapes in ([(64,)] * 100, [(n + 1, 64) for n in range(40)] + [(n + 1,) for n in range(60)]):
+        assert kinds(adam, *([f32(*shape) for shape in shapes] for _ in range(4))) == [("horizontal", 100)]
+
+
+def test_parts_of_one_text_share_its_code() -> None:
+    many = [f32(16 * n + 16) for n in range(100)]
+    (source,) = fuser.jit(adam, backend="triton").lower(*[many] * 4).sources
+    (launch,) = source.launch["launches"]
+    assert source.text.count("def k") == 2  # the function, and what finds its arguments
+    assert len(launch.buffers) == 700
+
+
+def test_kernels_that_are_alike_in_nothing_fill_a_launch() -> None:
+    function = lambda *arrays: [
+        functools.reduce(lambda x, k: x * (k + 2.5), range(n + 1), a) for n, a in enumerate(arrays)
+    ]
+    found = kinds(function, *[f32(64)] * (2 * HORIZONTAL_FORMS))
+    assert found == [("horizontal", HORIZONTAL_FORMS)] * 2
+
+
+def test_parameters_that_do_not_fit_are_several_launches() -> None:
+    group = fuser.jit(adam, backend="triton").lower(*[[f32(64)] * 100] * 4).plan.groups[0]
+    parts = parts_of(group)
+    _, launches = horizontal(group, parts, lambda kernel: (), 4096)
+    assert sorted(n for launch in launches for n in set(launch.buffers)) == list(range(700))
+    assert all(8 * len(launch.buffers) + 4 * len(launch.sizes) + 16 <= 4096 for launch in launches)
+    assert len(launches) > 1
+    assert HORIZONTAL_PARAMS * 8 < PARAMETER_BYTES
 
 
 def test_large_and_reducing_kernels_are_launched_alone() -> None:
@@ -46,10 +74,11 @@ def test_large_and_reducing_kernels_are_launched_alone() -> None:
     assert ("reduction", 0) in kinds(lambda x, y: (x.sum(), y + 2), f32(300), f32(100))
 
 
+@pytest.mark.parametrize("times", [1, 17])
 @pytest.mark.parametrize("rate", [1e-3, "array"])
-def test_programs_are_one_launch(device: Any, rate: Any) -> None:
+def test_programs_are_one_launch(device: Any, rate: Any, times: int) -> None:
     random = np.random.default_rng(0)
-    arrays = [[random.random(shape, np.float32) for shape in SIZES] for _ in range(4)]
+    arrays = [[random.random(shape, np.float32) for shape in times * SIZES] for _ in range(4)]
     put = lambda a: Array(native.device_upload(a))
     placed = fuser.tree_util.tree_map(put, arrays)
     step = 1e-3 if rate != "array" else put(np.full((), 1e-3, np.float32))
@@ -67,6 +96,13 @@ def test_programs_are_one_launch(device: Any, rate: Any) -> None:
 @pytest.mark.parametrize("target", ["cuda:90", "cuda:80", "hip:gfx942"])
 def test_parts_read_as_wide_as_alone(target: str) -> None:
     same = [f32(4096)] * 4
+    same += [f32(4096 * n + 64) for n in range(96)]
     (source,) = fuser.jit(adam, backend="triton").lower(*[same] * 4).sources
     (launch,) = machine_code.of_source(source, 4096, MACHINES[target])
     assert (launch.code.load_bits, launch.code.store_bits, launch.code.spills) == (128, 128, 0)
+
+
+@pytest.mark.slow
+def test_interpreter_agrees_with_the_reference(tmp_path: pathlib.Path) -> None:
+    rows = worker("triton_worker", "horizontal", tmp=tmp_path)
+    assert {row["case"]: row["error"] for row in rows} == dict.fromkeys(HORIZONTAL, "")

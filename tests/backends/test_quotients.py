@@ -25,6 +25,9 @@ def numbers(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     by = np.array([info.max, 1, 1, info.max, 0, 0], dtype)
     if info.min < 0:
         edges, by = np.append(edges, [info.min, 5]).astype(dtype), np.append(by, [-1, -1]).astype(dtype)
+    if info.bits == 64:  # where doubles are coarser than what is left
+        divisor[:64] = info.max >> random.integers(0, 63, 64, dtype)
+        multiple[:64] = info.max // divisor[:64] * divisor[:64]
     near = [multiple, multiple + dtype.type(1), multiple - dtype.type(1)]
     return np.concatenate([a, *near, edges]), np.concatenate([b, divisor, divisor, divisor, by])
 

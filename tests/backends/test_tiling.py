@@ -82,3 +82,52 @@ def test_views_of_random_shapes(shape, data) -> None:
     view = lambda x: x[part].transpose(order)
     y = numbers(view(x).shape)
     np.testing.assert_array_equal(fuser.jit(lambda x, y: view(x) + y)(x, y), view(x) + y)
+
+
+BACKWARDS = {
+    "rows": lambda x: x[:, ::-1].T * 2,
+    "columns": lambda x: x[::-1].T,
+    "both": lambda x: x[::-1, ::-1].T + 1,
+    "results": lambda x: ((x + 1)[::-1].T, (x + 1)[:, ::-1].T, x * 2),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+@pytest.mark.parametrize("shape", [(16, 16), (17, 133), (129, 70)])
+def test_what_lies_backwards_goes_through_tiles(name: str, shape: tuple[int, int]) -> None:
+    function, x = BACKWARDS[name], numbers(shape)
+    assert tiled(function, x)
+    results, expected = (f(x) if isinstance(f(x), tuple) else (f(x),) for f in (fuser.jit(function), function))
+    for a, b in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def columns(module, x, count: int, start: int = 0):
+    """Computed rows as the columns of a matrix."""
+    return module.stack([x[i][::-1] * 2 + (start + i) % 7 for i in range(count)], 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("shape", [(17, 33), (40, 131), (64, 20)])
+def test_many_columns_wait_in_a_tile(dtype, shape) -> None:
+    """Pieces across which vectors run are transposed together, in part blocks too."""
+    x = numbers(shape, np.int32) % 20
+    x = (x > 9) if dtype == np.bool_ else x.astype(dtype)
+    combine = lambda module, x: (
+        (columns(module, x, len(x)), x.T ^ x.T) if dtype == np.bool_ else columns(module, x, len(x))
+    )
+    results = fuser.jit(lambda x: combine(jnp, x))(x)
+    for a, b in zip(results, combine(np, x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_schedule_of_many_columns() -> None:
+    x = numbers((40, 300))
+    scheduled = lambda f: list(fuser.jit(f, backend="c").lower(x).sources[0].schedules.values())
+    (made,) = scheduled(lambda x: columns(jnp, x, 40))
+    assert made.index_set_splitting == 40 and made.tiling == (64, 40)
+    (made,) = scheduled(lambda x: columns(jnp, x, 12))
+    assert made.tiling is None
+    plain = fuser.jit(lambda x: columns(jnp, x, 40), schedule=fuser.Schedule(tiling=False))
+    assert "transpose" not in plain.lower(x).sources[0].text
+    np.testing.assert_array_equal(plain(x), columns(np, x, 40))

@@ -487,6 +487,37 @@ def test_the_parts_of_a_bundle_are_compiled_beside_their_caller(fresh, monkeypat
     assert apart == [np.asarray(result).tobytes() for result in jit(bodies, backend="c")(*arguments)]
 
 
+def test_a_loop_that_tunes_its_threads_may_stand_apart_from_the_kernels_that_have_them(fresh, monkeypatch):
+    """Its file was without the declarations, which came with the kernels alone."""
+
+    def relaxed(x, w):
+        def step(carry):
+            at, x = carry
+            for factor in (1.25, 0.5):
+                x = fnp.tanh(x @ w) * factor
+                x = x - fnp.sort(x, axis=1)[:, ::-1] * 0.01
+            return at + 1, x
+
+        def inner(x, _):
+            return lax.while_loop(lambda carry: carry[0] < 2, step, (0, x))[1], None
+
+        def outer(x, _):
+            return lax.scan(inner, x, None, length=2)[0], None
+
+        return lax.scan(outer, x, None, length=2)[0]
+
+    arguments = [(RANDOM.standard_normal(shape) / 16).astype(np.float32) for shape in ((600, 256), (256, 256))]
+    monkeypatch.setattr(translation_units, "LONG", 1500)
+    texts = translation_units.translation_units(modules(relaxed, *arguments), translation_unit, 6)
+    apart = [text for text in texts if "tuner_begin(&state" in text and "num_threads(team_size())" not in text]
+    assert apart and all("} tuner;" in text for text in apart)
+    monkeypatch.setattr(translation_units, "cpu_count", lambda: 6)
+    split = np.asarray(jit(relaxed, backend="c")(*arguments))
+    monkeypatch.setattr(translation_units, "_symbols", {})
+    monkeypatch.setattr(translation_units, "cpu_count", lambda: 1)
+    np.testing.assert_array_equal(split, jit(relaxed, backend="c")(*arguments))
+
+
 def test_a_part_that_only_calls_can_be_called_from_another_file() -> None:
     """It is marked as what only calls, and was once left static, so that the library had a name without a function. So were
     those with attributes of their own."""

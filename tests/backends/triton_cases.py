@@ -84,6 +84,16 @@ def bits(x: Any) -> Any:
     return fnp.any(x > 100, axis=-1), fnp.all(x > -100, axis=-1), bind(REGISTRY["reduce_xor"], x, axes=(1,))
 
 
+def ragged(sizes: list[int]) -> Callable[..., Any]:
+    """A product of rows in groups, and its gradients."""
+
+    def function(x: Any, w: Any, ct: Any) -> Any:
+        product = lambda x, w: fuser.lax.ragged_dot(x, w, np.array(sizes, np.int32))
+        return product(x, w), *fuser.vjp(product, x, w)[1](ct)
+
+    return function
+
+
 FORMS: dict[str, Form] = {
     # one axis; a scalar; several axes; neighbours along different axes
     "line": (lambda x: fnp.tanh(x) * 2 + 1, (f32(3000),)),
@@ -96,6 +106,11 @@ FORMS: dict[str, Form] = {
     "bytes": (lambda x: x * x + 200, (of("uint8", 1000),)),
     "rows and columns": (lambda x, y: x + y, (f32(40, 300), f32(300))),
     "columns of three": (lambda x, y: x * y, (f32(500, 3), f32(3))),
+    "groups": (ragged([3, 0, 90, 1, 40]), (f32(150, 40), f32(5, 40, 70), f32(150, 70))),
+    "groups, more rows than there are": (
+        ragged([128, 200, 10]),
+        (of("bfloat16", 300, 64), of("bfloat16", 3, 64, 130), of("bfloat16", 300, 130)),
+    ),
     "transposed": (lambda x: fnp.transpose(x) + 1, (f32(70, 90),)),
     "permuted": (lambda x: fnp.transpose(x, (2, 0, 1)) * 2, (f32(20, 30, 40),)),
     "broadcast outer": (lambda x, y: x[:, None] * y[None, :], (f32(50), f32(70))),

@@ -73,6 +73,16 @@ def test_jax_is_fuser_and_the_real_one_is_not_loaded() -> None:
     ]
 
 
+def test_scalar_types_are_named_as_jax_names_them() -> None:
+    said = python("""
+        from fuser.compat import install_as_jax
+        install_as_jax()
+        import pickle, jax.numpy as jnp
+        print(jnp.float32, [jnp.bfloat16], pickle.loads(pickle.dumps(jnp.int8)) is jnp.int8)
+    """)
+    assert said == "<class 'jax.numpy.float32'> [<class 'jax.numpy.bfloat16'>] True\n"
+
+
 def test_installing_is_refused_once_jax_is_there() -> None:
     import jax
 

@@ -170,6 +170,17 @@ def test_checks_that_nothing_collects() -> None:
         checkify.check(True, "{}", "text")
 
 
+def test_messages_have_arrays() -> None:
+    """They had NumPy's numbers, which are written otherwise where they stand in a tree."""
+
+    def f(x: Any) -> Any:
+        checkify.check(fnp.all(x > 0), "{} and {tree}", x, tree={"a": x[0]})
+        return x
+
+    error, _ = checkify.checkify(fuser.jit(f))(fnp.array([-1.0, 2.0]))
+    assert error.get() == "[-1.  2.] and {'a': Array(-1., dtype=float32)} (`check` failed)"
+
+
 def test_flags_stay_values_of_python() -> None:
     chosen = checkify.checkify(lambda x, flag: x if flag else -x)
     assert [float(chosen(1.0, flag)[1]) for flag in (True, False)] == [1, -1]

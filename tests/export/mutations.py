@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser import pallas as pl
 from fuser.errors import DeserializationError
 from fuser.export import Exported, deserialize, export, file
 from fuser.ir.evaluate import evaluate
@@ -50,7 +51,21 @@ def blobs() -> list[bytes]:
     """The files that mutations start from."""
     from fuser import jit
 
-    return [bytes(export(jit(f))(*args).serialize()) for f, args in PROGRAMS.values()]
+    programs = [*PROGRAMS.values(), (updates, (np.arange(8, dtype=np.int32), np.zeros(9, np.int32)))]
+    return [bytes(export(jit(f))(*args).serialize()) for f, args in programs]
+
+
+def updates(at: Any, start: Any) -> Any:
+    """Atomic updates in a kernel by hand, with options of its launch."""
+
+    def kernel(at_ref: Any, start_ref: Any, o_ref: Any) -> None:
+        pl.atomic_max(o_ref, (at_ref[...],), at_ref[...] * 2, mask=at_ref[...] > 2)
+
+    own, whole = pl.BlockSpec((4,), lambda i: (i,)), pl.BlockSpec((9,), lambda i: (0,))
+    return pl.pallas_call(
+        kernel, start, grid=2, in_specs=[own, whole], out_specs=whole, input_output_aliases={1: 0},
+        compiler_params=pl.CompilerParams(num_warps=4),
+    )(at, start)  # fmt: skip
 
 
 def mutated(blob: bytes, rng: random.Random) -> bytes:

@@ -30,8 +30,8 @@ def decides(x: np.ndarray) -> np.ndarray:
     return -x
 
 
-def makes_float(x: np.ndarray) -> float:
-    return float(x[0]) + 1
+def makes_complex(x: np.ndarray) -> complex:
+    return complex(x[0]) + 1
 
 
 def counts(x: np.ndarray) -> int:
@@ -68,10 +68,10 @@ CASES: dict[Callable[..., Any], tuple[type[Exception], str, str]] = {
         "if x.sum",
         "a traced bool[] has no value yet, so `if` cannot read it (LINE); use np.where, or make the argument that decides static with static_argnames",
     ),
-    makes_float: (
+    makes_complex: (
         ConcretizationTypeError,
-        "return float",
-        "a traced f64[] has no value yet, so float() cannot read it (LINE); keep it an array, or make the argument static with static_argnames",
+        "return complex",
+        "a traced f64[] has no value yet, so complex() cannot read it (LINE); keep it an array, or make the argument static with static_argnames",
     ),
     counts: (
         TracerIntegerConversionError,

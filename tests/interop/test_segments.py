@@ -29,7 +29,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def decides(x):
-    return x * 2 if x.max() > 1 else x - 1
+    return x if x.max() > 1 else x - 1
 
 
 def converges(u, tolerance):

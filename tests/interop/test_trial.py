@@ -33,7 +33,7 @@ def steps(x: np.ndarray, seen: list[Any]) -> Any:
 
 def decides(x: np.ndarray) -> np.ndarray:
     x[0] += 1
-    return x * 2 if x.max() > 1e9 else x + 1
+    return x * 2 if str(x.max()) == "inf" else x + 1
 
 
 @pytest.mark.parametrize(("program", "numpy", "taken"), [(2.0, 1.0, "by NumPy; "), (1.0, 2.0, ""), (1.0, 1.01, "")])

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import numbers
 from differential import Row, check, check_compiled, check_derivatives, row
+
+import fuser
+import fuser.numpy as fnp
 
 IDS = np.array([0, 3, 0, 2, -1, 9, 3], np.int32)
 DATA = numbers(np.float32, (7, 2))
@@ -37,3 +44,28 @@ def test_compiled_segments() -> None:
 
 def test_derivatives_of_segments() -> None:
     check_derivatives(ROWS)
+
+
+def combined(at: Any, how: str, rows: Any) -> Any:
+    return getattr(at, how)(rows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "uint8"])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 7, 8, 12, 13, 16, 20, 31, 33])
+def test_rows_combined_with_rows_of_all_widths(width: int, dtype: str) -> None:
+    """Each part of a vector of a row: results, nan and the signs of zeros as in JAX."""
+    random = np.random.default_rng(width)
+    x = random.integers(-3, 4, (300, width)).astype(np.float64)
+    with fuser.enable_x64(dtype == "float64"), jax.enable_x64(dtype == "float64"):
+        if dtype[0] in "fb":
+            x[random.random(x.shape) < 0.3] = -0.0
+            x[random.random(x.shape) < 0.01] = np.nan
+        x = np.asarray(jnp.asarray(np.abs(x) if dtype == "uint8" else x, dtype))
+        ids = random.integers(0, 70, 300).astype(np.int32)
+        for name in ("max", "min", "add"):
+            mine = fuser.jit(lambda x, i, how=name: combined(fnp.zeros((70, width), dtype).at[i], how, x))(x, ids)
+            theirs = jax.jit(lambda x, i, how=name: combined(jnp.zeros((70, width), dtype).at[i], how, x))(x, ids)
+            a, b = np.asarray(mine).astype(np.float64), np.asarray(theirs).astype(np.float64)
+            np.testing.assert_array_equal(a, b)
+            there = ~np.isnan(b)
+            np.testing.assert_array_equal(np.signbit(a[there]), np.signbit(b[there]), name)

@@ -120,6 +120,56 @@ def one_of_a_pair(x: Any, y: Any, **options: Any) -> Any:
     return pair(x, y, **options)[1] * 2
 
 
+def joined(x: Any, y: Any, row: Any, column: Any, **options: Any) -> Any:
+    """What makes an operand and what follows a result, element by element: with a row, a column, numbers, of another dtype."""
+
+    def kernel(x: Any, y: Any, o: Any, total: Any) -> None:
+        @pl.when(pl.program_id(1) == 0)
+        def _() -> None:
+            total[...] = fnp.zeros_like(total)
+
+        total[...] += x[...] @ y[...]
+        o[...] = total[...] / 4
+
+    left, right = pl.BlockSpec((16, 16), lambda i, k: (i, k)), pl.BlockSpec((16, 32), lambda i, k: (k, 0))
+    options |= {
+        "scratch_shapes": [pl.MemoryRef((16, 32), F32)],
+        "compiler_params": pl.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+    }
+    rows = pl.BlockSpec((16, 32), lambda i, k: (i, 0))
+    made = call(
+        kernel,
+        out(48, 32),
+        fnp.sin(x) + column[:, None],
+        y,
+        grid=(3, 2),
+        in_specs=[left, right],
+        out_specs=rows,
+        **options,
+    )
+    return (fnp.where(made > 0, fnp.tanh(made + row), -made) * column[:, None] * 3).astype(ml_dtypes.bfloat16)
+
+
+def both_joined(x: Any, y: Any, **options: Any) -> Any:
+    product, most = pair(x, y, **options)
+    return fnp.exp(product / 8) * fnp.cos(x), most - 1
+
+
+def joined_mapped(x: Any, y: Any, **options: Any) -> Any:
+    return fuser.vmap(lambda x, y: fnp.tanh(pair(x + 1, y, **options)[0]) + x, in_axes=(0, None))(x, y)
+
+
+def by_its_maxima(x: Any, y: Any, **options: Any) -> Any:
+    """A result over another one of the same kernel."""
+    product, most = pair(x, y, **options)
+    return product / most[:, None]
+
+
+def read_twice(x: Any, y: Any, **options: Any) -> Any:
+    product, _ = pair(fnp.sin(x), fnp.sin(y), **options)  # each program would compute the sine of y again
+    return product + 1, product.sum(0)
+
+
 def mapped(x: Any, y: Any, **options: Any) -> Any:
     def kernel(x: Any, y: Any, o: Any) -> None:
         o[...] = x[...].T @ y[...]
@@ -166,10 +216,16 @@ CASES: dict[str, tuple[Any, tuple[np.ndarray, ...]]] = {
     "begun": (begun, (of(32, 32), of(32, 48), of(48, 32))),
     "pair": (pair, (of(32, 16), of(16, 16))),
     "one of a pair": (one_of_a_pair, (of(32, 16), of(16, 16))),
+    "joined": (joined, (of(48, 32), of(32, 32), of(32), of(48))),
+    "both joined": (both_joined, (of(32, 16), of(16, 16))),
+    "joined, mapped": (joined_mapped, (of(3, 32, 16), of(16, 16))),
+    "by its maxima": (by_its_maxima, (of(32, 16), of(16, 16))),
+    "read twice": (read_twice, (of(32, 16), of(16, 16))),
     "mapped": (mapped, (of(3, 16, 32), of(16, 16))),
     "summed": (summed, (of(40, 32),)),
     "running": (running, (of(6, 16),)),
 }
+SEVERAL = {"both joined": 2, "by its maxima": 2, "read twice": 3}  # launches, where they are not one
 SHIPPED = {
     "matmul": (blocked(128, 32), (of(128, 128), of(128, 128), of(128))),
     "flash": (flash(2, 128, 64, 32, 32), (of(2, 128, 64), of(2, 128, 64), of(2, 128, 64))),

@@ -107,3 +107,14 @@ def test_what_else_touches_them_is_a_race() -> None:
     )  # fmt: skip
     with pytest.raises(Exception, match=r"a race in kernel: program \(1,\) writes element \(0,\) of operand 1"):
         call(np.zeros(1, I32))
+
+
+def test_saved_kernels_with_atomics_load_again() -> None:
+    from fuser.export import deserialize, export
+
+    start = np.arange(7, dtype=I32)
+    asked = {"compiler_params": pl.CompilerParams(num_warps=4)}
+    function = fuser.jit(updates("add", True, False, **asked))
+    loaded = deserialize(export(function)(TARGETS, start).serialize())
+    for a, b in zip(loaded.call(TARGETS, start), function(TARGETS, start), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -17,8 +17,9 @@ from fuser import ShapeDtypeStruct
 from fuser import pallas as pl
 from fuser.backends.triton.aot import compile_ahead
 from fuser.backends.triton.machine_code import of_cuda
+from fuser.ir.evaluate import evaluate
 from fuser.ops.block_kernel import block_kernel_p
-from tests.pallas.one_kernel_cases import CASES, SHIPPED, of
+from tests.pallas.one_kernel_cases import CASES, SEVERAL, SHIPPED, of
 
 
 def lowered(function: Any, *arrays: Any) -> Any:
@@ -35,7 +36,7 @@ def test_one_function_each(name: str) -> None:
     function, arrays = {**CASES, **SHIPPED}[name]
     program = lowered(function, *arrays)
     assert by_hand(program) == 1
-    assert len(program.sources) == (2 if name == "one of a pair" else 1)
+    assert len(program.sources) == SEVERAL.get(name, 1)
 
 
 def test_what_they_give() -> None:
@@ -46,6 +47,17 @@ def test_what_they_give() -> None:
     found = json.loads(result.stdout.splitlines()[-1])
     assert set(found) == {*CASES, *SHIPPED}
     assert not {name: text for name, text in found.items() if text}
+
+
+@pytest.mark.parametrize("name", ["joined", "both joined", "joined, mapped", "by its maxima", "read twice"])
+def test_neighbours_in_numpy(name: str) -> None:
+    """The reference backend runs the same plan."""
+    function, arrays = CASES[name]
+    program = lowered(function, *arrays)
+    found = evaluate(program.plan.graph, [np.asarray(a) for a in arrays])
+    for a, b in zip(found, fuser.tree.leaves(fuser.jit(function, backend="c")(*arrays)), strict=True):
+        a, b = (np.asarray(v).astype(np.float64) for v in (a, b))
+        np.testing.assert_allclose(a, b, rtol=1e-2 if name == "joined" else 1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["matmul", "flash"])

@@ -40,6 +40,30 @@ def test_keys(name: str) -> None:
     assert fuser.dtypes.issubdtype(ours.dtype, fuser.dtypes.prng_key)
 
 
+@pytest.mark.parametrize("name", ("threefry2x32", *NAMES))
+def test_the_older_layout(name: str) -> None:
+    ours, theirs = both(name)
+    with fuser.threefry_partitionable(False), jax.threefry_partitionable(False):
+        found = []
+        for module, key in ((fuser, ours), (jax, theirs)):
+            random_of, halves = module.random, []
+            for shape in ((), (5,), (2, 3), (4, 4), (0,)):
+                halves += [random_of.key_data(random_of.split(key, shape)), random_of.uniform(key, shape)]
+                halves += [random_of.bits(key, shape, dtype) for dtype in ("uint8", "uint16", "uint32")]
+            halves.append(random_of.key_data(random_of.fold_in(key, 9)))
+            halves.append(module.vmap(lambda k, module=module: module.random.uniform(k, (3,)))(random_of.split(key, 4)))
+            halves.append(module.jit(lambda k, module=module: module.random.randint(k, (7,), 0, 100))(key))
+            with module.enable_x64(True):
+                halves.append(random_of.bits(key, (3, 3), "uint64"))
+            found.append(halves)
+        for one, other in zip(*found, strict=True):
+            equal(one, other)
+    draw = fuser.jit(lambda k: random.bits(k, (6,)))
+    newer = draw(ours)
+    with fuser.threefry_partitionable(False):
+        assert np.any(np.asarray(draw(ours)) != np.asarray(newer)) == (name == "threefry2x32")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers(name: str) -> None:
     ours, theirs = both(name)

@@ -389,3 +389,17 @@ def test_products_in_derivatives_of_factorisations_are_exact() -> None:
             graph = fuser.make_jaxpr(lambda a, f=f: fuser.jvp(f, (a,), (a,)))(a)
         products = [eqn for eqn in graph.eqns if eqn.primitive is fuser.lax.dot_general_p]
         assert all(eqn.params["precision"] is fuser.lax.Precision.HIGHEST for eqn in products)
+
+
+@pytest.mark.parametrize("name", ["svd", "qr", "eigh", "cholesky"])
+def test_rules_of_factorisations_under_strict_promotion(name):
+    rng = np.random.default_rng(0)
+    a = (rng.normal(size=(2, 3, 3)) + 1j * rng.normal(size=(2, 3, 3))).astype(np.complex64)
+    a = a @ a.conj().swapaxes(-1, -2) + 3 * np.eye(3, dtype=np.complex64)
+    direction = np.ones_like(a)
+    function = getattr(fuser.numpy.linalg, name)
+    wanted = fuser.jvp(function, (a,), (direction,))
+    with fuser.numpy_dtype_promotion("strict"), fuser.numpy_rank_promotion("raise"):
+        found = fuser.jvp(function, (a,), (direction,))
+    for part, other in zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(part, other)

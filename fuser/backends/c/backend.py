@@ -119,8 +119,9 @@ def translation_unit(text: str, used: Counter[str]) -> str:
     before += [INCLUDES] if used["memcpy"] or used["function"] else []
     before += [_FLOOR_DIV] if used["floor_div"] else []
     before += [masking.HELPERS] if used["within"] or used["padded"] else []
-    before += [toolchain.THREADS] if used["fuser_threads"] or used["team_size"] else []
-    before += [thread_tuning.HELPERS] if used["team_size"] else []
+    tuning = used[thread_tuning.TEAM_SIZE.name] or used[thread_tuning.TUNER.name]
+    before += [toolchain.THREADS] if used["fuser_threads"] or tuning else []
+    before += [thread_tuning.HELPERS] if tuning else []
     return "\n\n".join([*filter(None, before), text]) + "\n"
 
 

@@ -102,21 +102,18 @@ def _with_parts(kernel: Kernel) -> Kernel:
 
 
 def _unrolled(kernel: Kernel, asked: Schedule) -> Kernel:
-    """The kernel with short reduced axes unrolled, but where rows are reduced as a tree in less time."""
+    """The kernel with short reduced axes unrolled, but where rows are reduced as a tree or in tiles in less time."""
     unrolled = unroll_reductions(kernel, TARGET.vector)
-    if unrolled is kernel or unrolled.reduced or asked.reduction not in (None, "tree"):
+    if unrolled is kernel or unrolled.reduced or asked.reduction not in (None, "tree", "rows side by side"):
         return unrolled
-    if asked.reduction is None and _reduced_and_computed(kernel):
-        return kernel
-    found = padded_rows(kernel, arrange(kernel))
+    loops = arrange(kernel)
+    if asked.reduction != "tree" and rows_side_by_side(kernel, loops) is not None:
+        # Rows that are read again would stay in registers with all of their elements, and compilers take 8 of them for a vector.
+        again = len([sweep for sweep in kernel.sweeps if sweep.loops]) > 1
+        if again or asked.reduction is not None:
+            return kernel
+    found = padded_rows(kernel, loops) if asked.reduction != "rows side by side" else None
     return kernel if found is not None and (asked.reduction or pays(kernel, found, unrolled=True)) else unrolled
-
-
-def _reduced_and_computed(kernel: Kernel) -> bool:
-    """Whether rows are read again after they have been reduced, and can be so from tiles: unrolled, all of their elements would
-    have to stay in registers, and those of 8 elements compilers take for vectors."""
-    several = len([sweep for sweep in kernel.sweeps if sweep.loops]) > 1
-    return several and rows_side_by_side(kernel, arrange(kernel)) is not None
 
 
 def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> Emitter:

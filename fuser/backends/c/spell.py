@@ -66,6 +66,12 @@ _WIDE = """
   const int64_t first = (int64_t)((double)a * inverse), left = a - first * by;
   const int64_t second = (int64_t)((double)left * inverse), rest = left - second * by, along = (rest ^ sign) - sign;
   const int64_t below = along < 0, beyond = !below & ((uint64_t)along >= (uint64_t)size), step = (beyond - below) * ((sign ^ up) | 1);"""
+# Of numbers without a sign both quotients are made a little too small, by more than all that is rounded, so that nothing is below 0.
+_WIDE_UNSIGNED = """
+  const uint64_t by = b + (b == 0), none = -(uint64_t)(b == 0);
+  const double inverse = 1.0 / (double)by * (1 - 0x1p-50);
+  const uint64_t first = (uint64_t)((double)a * inverse), left = a - first * by;
+  const uint64_t second = (uint64_t)((double)left * inverse), rest = left - second * by, step = rest >= by;"""
 
 
 def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
@@ -83,10 +89,10 @@ def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
             f"({t})(({float_})a - ({float_})b * __builtin_trunc{w}({ratio}))",
         ]
         bodies = [f"if (__builtin_constant_p(b)) {{ {body} }} return {value};" for body, value in zip(bodies, found)]
-    elif signed and not alone:
+    elif not alone:
         found = ["(first + second + step) | none", "(rest - step * by) | (a & none)"]
         bodies = [
-            f"\n#ifdef __AVX512DQ__{_WIDE}\n  return {value};\n#else\n  {body}\n#endif\n"
+            f"\n#ifdef __AVX512DQ__{_WIDE if signed else _WIDE_UNSIGNED}\n  return {value};\n#else\n  {body}\n#endif\n"
             for body, value in zip(bodies, found)
         ]
     return [
@@ -112,6 +118,17 @@ _EXTREMES = [
     for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
 ]
 
+# What int32_t holds is converted by way of it, and brought within bounds before: gcc makes vectors of that, and of choices
+# after it several for each. nan is 0.
+_SATURATED = [
+    f"static inline {n}{bits}_t {n}{bits}_of_{t}({t} x) {{ {known}x = x > {low} ? x : {low}; x = x < {high} ? x : {high}; "
+    f"return ({n}{bits}_t)(int32_t)x; }}"
+    for t in ("float", "double")
+    for n, known in (("uint", ""), ("int", "x = x == x ? x : 0; "))
+    for bits in (8, 16)
+    for low, high in [(0, 2**bits - 1) if n == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)]
+]
+
 HELPERS: dict[str, str] = {
     line[: line.index("(")].split()[-1]: line  # by the name of the function
     for line in [
@@ -135,6 +152,7 @@ HELPERS: dict[str, str] = {
         "static inline uint16_t bfloat16_round(float x) { uint32_t i = bits_of_float(x); return x != x ? (uint16_t)((i >> 16) | 64) "
         ": (uint16_t)((i + 0x7fff + ((i >> 16) & 1)) >> 16); }",
         *_EXTREMES,
+        *_SATURATED,
     ]
 }
 
@@ -351,6 +369,8 @@ def _cast(node: Scalar, x: Part) -> Code:
     if is_inexact(old) and new.kind in "iu":
         info = np.iinfo(new)
         wide = FLOATS[3] if old == FLOATS[3] else FLOATS[2]
+        if new.itemsize < 4:
+            return called(f"{new.name}_of_{local(wide)}", x)
         limits = literal(wide.type(info.max), wide), literal(wide.type(info.min), wide)
         ends = literal(new.type(info.max), new), literal(new.type(info.min), new)
         form = f"{{0}} != {{0}} ? 0 : {{0}} >= {{1}} ? {{3}} : {{0}} <= {{2}} ? {{4}} : ({storage(new)}){{0}}"

@@ -53,6 +53,7 @@ from fuser.ops.random import (
     random_bits_p,
     random_clone_p,
     random_fold_in_p,
+    random_hash_p,
     random_seed_p,
     random_split_p,
     random_unwrap_p,
@@ -283,6 +284,7 @@ KEYS = {
     ne_p: "jnp.any({0} != {1}, axis=-1)",
     select_n_p: "jnp.where({0}[..., None], {2}, {1})",
     random_fold_in_p: "fold_in({0}, {1})",
+    random_hash_p: "hashed({0}, {1}, {2})",
     random_seed_p: "seed({0})",
 }
 

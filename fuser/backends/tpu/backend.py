@@ -113,9 +113,8 @@ def _compiled(plan: Plan) -> Callable[..., list[Any]]:
     interpret = _interprets()
     whole, failures = program(plan), Failures()
     hosted = functions(whole.host_calls, failures)
-    function = jax.jit(compiled(whole.text, interpret, hosted=hosted))
-    if hosted:
-        function = _awaited(function, failures)
+    of_jax = jax.jit(compiled(whole.text, interpret, hosted=hosted))
+    function = _awaited(of_jax, failures) if hosted else of_jax
     results = [v.aval for v in plan.outputs]
     keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
     # On the CPU JAX reads ndarrays where they lie, and so a result that is an argument would change with it.

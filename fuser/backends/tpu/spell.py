@@ -257,7 +257,9 @@ HELPERS: dict[str, str] = {
     "random_split": """def random_split(keys, shape):
     return jnp.stack(counted(keys, shape), axis=-1)""",
     "fold_in": """def fold_in(keys, numbers):
-    return jnp.stack(threefry(keys[..., 0], keys[..., 1], jnp.zeros_like(numbers), numbers), axis=-1)""",
+    return hashed(keys, jnp.zeros_like(numbers), numbers)""",
+    "hashed": """def hashed(keys, high, low):
+    return jnp.stack(threefry(keys[..., 0], keys[..., 1], high, low), axis=-1)""",
     "seed": """def seed(numbers):
     words = numbers.astype(jnp.uint32)
     return jnp.stack([jnp.zeros_like(words), words], axis=-1)""",

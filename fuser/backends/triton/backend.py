@@ -9,12 +9,30 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, transfers, tuning
+from fuser.backends.triton import (
+    attention,
+    by_hand,
+    eager,
+    grouped_products,
+    interpreter,
+    radix_sort,
+    scatter_kernels,
+    transfers,
+    tuning,
+)
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
+from fuser.backends.triton.device.library_calls import ROUTINES
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
-from fuser.backends.triton.horizontal import dtypes, horizontal, parts_of, scalars
+from fuser.backends.triton.horizontal import (
+    FORMER_PARAMETER_BYTES,
+    PARAMETER_BYTES,
+    dtypes,
+    horizontal,
+    parts_of,
+    scalars,
+)
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.matmul import refusal, slower_alone
@@ -34,9 +52,11 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
 from fuser.ops.collective import axis_index_p, collective_group_p
+from fuser.ops.grouped import grouped_matmul_p, grouped_sums_p
 from fuser.ops.order import order_p
 from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
+from fuser.runtime.core import native
 from fuser.runtime.executable import Executable
 
 # What is a source of launches of its own, and who writes it.
@@ -44,11 +64,16 @@ CALLS: dict[Primitive, Any] = {
     block_kernel_p: by_hand,
     order_p: radix_sort,
     scatter_rows_p: scatter_kernels,
+    grouped_matmul_p: grouped_products,
+    grouped_sums_p: grouped_products,
     collective_group_p: transfers,
     axis_index_p: transfers,
 }
-HORIZONTAL_PARTS = 16  # kernels of one launch, each a branch in its text
-HORIZONTAL_PARAMS = 192  # arrays of one launch, whose addresses and sizes are parameters, of which there are 4 KB
+HORIZONTAL_PARTS = 256  # kernels of one launch
+HORIZONTAL_FORMS = 16  # kernels of one launch that are alike in nothing, each a branch in its text
+HORIZONTAL_PARAMS = (
+    2048  # arrays of one launch, whose addresses and sizes are parameters, of which there are 32,764 bytes
+)
 HORIZONTAL_BYTES = 1 << 28  # that take a hundred times as long as a launch; a kernel of more is launched alone
 
 
@@ -69,9 +94,11 @@ class Triton:
         driven="kernels are launched from there",
         target=TARGET,
         calls=frozenset(CALLS),
+        library_calls=frozenset(ROUTINES),
         horizontal_parts=HORIZONTAL_PARTS,
         horizontal_bytes=HORIZONTAL_BYTES,
         horizontal_params=HORIZONTAL_PARAMS,
+        horizontal_forms=HORIZONTAL_FORMS,
         horizontal_kinds=(Kind.ELEMENTWISE,),
     )
 
@@ -153,11 +180,18 @@ def _for_a_library(group: FusionGroup) -> str | None:
 def _horizontal(group: FusionGroup) -> KernelSource:
     """The kernel of several that share a launch."""
     parts = parts_of(group)
-    text, made = horizontal(group, parts)
-    launch = {"launches": (made,), "scratch": (), "dtypes": dtypes(parts), "scalars": scalars(parts, _scalars)}
+    text, made = horizontal(group, parts, _scalars, parameter_bytes())
+    launch = {"launches": made, "scratch": (), "dtypes": dtypes(parts), "scalars": scalars(parts, _scalars)}
     names = tuple(f"p{n}" for n in range(len(launch["dtypes"])))  # type: ignore[arg-type]
-    schedules = {group.name: Schedule(warps=made.warps, stages=made.stages, grid=(made.grid,))}
+    pieces = tuple(Schedule(warps=m.warps, stages=m.stages, grid=(m.grid,)) for m in made)
+    schedules = {group.name: pieces[0] if len(pieces) == 1 else Schedule(pieces=pieces)}
     return KernelSource(group.name, text, "triton", names, launch, schedules=schedules)
+
+
+def parameter_bytes() -> int:
+    """What the parameters of a launch may take, by the driver that is open."""
+    former = native is not None and native.cuda_name() is not None and not native.cuda_conditional()
+    return FORMER_PARAMETER_BYTES if former else PARAMETER_BYTES
 
 
 def _scalars(kernel: Kernel) -> tuple[int, ...]:

@@ -19,9 +19,11 @@ _BITS = {"popc": "popcount", "clz": "clz"}
 
 
 def active() -> bool:
-    """Whether kernels run in the interpreter rather than on a GPU."""
-    import triton
-
+    """Whether kernels run in the interpreter rather than on a GPU; not where Triton is not installed."""
+    try:
+        import triton
+    except ModuleNotFoundError:
+        return False
     knobs = getattr(triton, "knobs", None)
     return bool(knobs is not None and knobs.runtime.interpret)
 

@@ -74,9 +74,9 @@ def _target() -> tuple[str, int | str]:
 
 
 def constants(launch: Launch, platform: str, arch: int | str) -> dict[str, Any]:
-    """The constants of a launch on a GPU: whether it takes PTX, too."""
-    ptx = platform == "cuda" and isinstance(arch, int) and arch >= 80
-    return {**launch.constants, "PTX": ptx} if "PTX" in launch.constants else launch.constants
+    """The constants of a launch on a GPU: whether it takes PTX, or AMD's assembly, too."""
+    taken = {"PTX": platform == "cuda" and isinstance(arch, int) and arch >= 80, "GCN": platform == "hip"}
+    return launch.constants | {name: value for name, value in taken.items() if name in launch.constants}
 
 
 class Launcher:

@@ -23,9 +23,11 @@ def device_name() -> str:
 
 @functools.cache
 def driver_opened() -> bool:
-    """Whether the native core has opened the driver's library for the device that torch uses."""
-    import torch
-
+    """Whether the native core has opened the driver's library for the device that torch uses; not where torch is not installed."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return False
     if native is None or not torch.version.cuda or not torch.cuda.is_available():
         return False
     try:

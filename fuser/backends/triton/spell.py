@@ -129,6 +129,9 @@ HELPERS: dict[str, str] = {
     return tl.where((bits & 0x7F) == 0x7F, float("nan"), half).to(tl.float16)""",
     "from_fp8e5": """def from_fp8e5(x):
     return (x.to(tl.uint16) << 8).to(tl.float16, bitcast=True)""",
+    "opaque": """def opaque(x, MOVE: tl.constexpr, REGISTERS: tl.constexpr):
+    # An int32 of which compilers know nothing: with a text of its own the branch that it is found in stays a branch.
+    return tl.inline_asm_elementwise(MOVE, REGISTERS, [x], dtype=tl.int32, is_pure=False, pack=1)""",
     "scalar_of": """def scalar_of(x):
     # A number that is a parameter itself, or lies in memory.
     if x.dtype.is_ptr():

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.types import ArrayType
+from fuser.lax.values import from_numpy
 from fuser.trace import tree
 
 ErrorCategory = type["JaxException"]
@@ -88,7 +89,7 @@ class Entry:
         """The exception, with its arrays."""
         if self.category is FailedCheckError:
             form, structure = self.said
-            args, kwargs = tree.unflatten(structure, payload)
+            args, kwargs = tree.unflatten(structure, [from_numpy(np.asarray(v)) for v in payload])
             found: JaxException = FailedCheckError(form, args, kwargs)
         elif self.category is OOBError:
             found = OOBError(self.said[0], [int(v) for v in np.asarray(payload[0])])

@@ -12,10 +12,10 @@ from fuser.errors import FuserError
 from fuser.interop.control.carry import Carry, changed_names, owners, told, truth
 from fuser.interop.control.exits import RESULT
 from fuser.interop.control.state import UNBOUND, Variables, undone
-from fuser.interop.control.values import Differs
+from fuser.interop.control.values import Differs, kind_of, leaves_of
 from fuser.interop.numpy.checks import Checks, masked_by, notice, telling
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
-from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.numpy.traced import Either, TracedArray
 from fuser.lax import control as lax
 from fuser.lax.elementwise import select
 from fuser.ops import elementwise as E
@@ -25,7 +25,9 @@ from fuser.trace.body import staged_body
 from fuser.trace.core import bind
 
 MOST_BLOCKS = 200
+MOST_COPIED_BYTES = 1 << 14  # of an array of the caller's, where the branch that writes to it may not be taken
 _JOINED = "writing to an array that a branch on values has chosen cannot be traced|write to a copy of it"
+_PYTHONS = {"b": bool, "i": int, "f": float}  # by kinds of NumPy's
 _CHOSEN = "the value of a conditional expression"
 
 
@@ -33,12 +35,14 @@ class Branches:
     """Branches of one trace, and what their tests are made of."""
 
     context: Context
-    loops = 0  # that were staged
+    staged = 0  # loops, branches and numbers that the program alone knows
     blocks = 0  # of loops and branches that were traced, each several times
+    mixed = False  # whether branches gave a variable a number of Python's on one side and a NumPy scalar on the other
+    scalars = False  # whether it is the scalar then, and a call that takes the other side runs in NumPy
 
     def begin(self, context: Context) -> None:
         """Begin a trace."""
-        self.context, self.loops, self.blocks = context, 0, 0
+        self.context, self.staged, self.blocks = context, 0, 0
 
     def count(self) -> None:
         """Count a block that is staged; UnsupportedError where they are so many, as in nested ones, that a call pays for none of it."""
@@ -67,6 +71,7 @@ class Branches:
         return self._joined(chosen, then, orelse)
 
     def _joined(self, chosen: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+        self.staged += 1
         variables = Variables([then, orelse])
         sides = [_Side(self, side, variables) for side in (then, orelse)]
         for side in sides:
@@ -86,6 +91,7 @@ class Branches:
 
     def _staged(self, chosen: Any, sides: Sequence[_Side], variables: Variables) -> Any:
         carry, unset = _common(self.context, sides, variables)
+        self._agree(chosen, sides, carry)
         if carry.kinds or carry.arrays or any(side.tells for side in sides):
             for side in sides:
                 side.carry = carry
@@ -98,6 +104,20 @@ class Branches:
         result = values.pop(_CHOSEN, None)
         variables.write(values | dict.fromkeys(unset, UNBOUND))
         return result
+
+    def _agree(self, chosen: Any, sides: Sequence[_Side], carry: Carry) -> None:
+        """Where a number is Python's on one side and a NumPy scalar on the other: note it, or have it be the scalar."""
+        pythons = set()
+        for name, kinds in carry.kinds.items():
+            for n, kind in enumerate(kinds):
+                if kind.weak is Either:
+                    self.mixed = True
+                    found = [side for side in sides if side.weak(name, n) is None]
+                    if self.scalars and len(found) == 1:
+                        kinds[n] = kind._replace(weak=None)
+                        pythons.add(found[0] is sides[0])
+        for scalar_first in pythons:
+            notice(bind(E.not_p, chosen) if scalar_first else chosen)
 
     # ---- tests
 
@@ -138,11 +158,21 @@ class Branches:
         x = args[0]
         if len(args) > 1 or function not in (float, int, bool) or x.size != 1 or x.dtype.kind == "c":
             return function(*args)
-        if function is bool:
+        return self._converted(x, function)
+
+    def item(self, x: Any) -> Any:
+        """`x.item()`."""
+        kind = _PYTHONS.get(x.dtype.kind) if isinstance(x, TracedArray) and not x.known and x.size == 1 else None
+        return x.item() if kind is None else self._converted(x, kind)
+
+    def _converted(self, x: TracedArray, kind: type) -> TracedArray:
+        """The one element of an array as a number of Python's."""
+        self.staged += 1
+        if kind is bool:
             return self._bool(truth(x))
-        value = to_dtype(x.lifted(), np.dtype(np.float64 if function is float else np.int64))
+        value = to_dtype(x.lifted(), np.dtype(np.float64 if kind is float else np.int64))
         value = bind(V.reshape_p, value, new_sizes=(), dimensions=None) if value.shape else value
-        return TracedArray(self.context, value, scalar=True, weak=function)
+        return TracedArray(self.context, value, scalar=True, weak=kind)
 
     def _extreme(self, largest: bool, args: Sequence[Any]) -> Any:
         found = args[0]
@@ -184,6 +214,11 @@ class _Side:
             self.written, self.tells = log.arrays(), bool(checks._conditions or checks.always)
         return []
 
+    def weak(self, name: str, leaf: int) -> Any:
+        """Of what kind of Python's the leaf of a variable is afterwards; None for a NumPy scalar."""
+        value = self.after[name] if name in self.after else self.variables.read()[name]
+        return kind_of(leaves_of(value, name)[0][leaf], name).weak
+
     def tracked(self) -> Any:
         """What it leaves to the carry, and whether an event happened."""
         assert self.carry is not None
@@ -214,9 +249,16 @@ def _common(context: Context, sides: Sequence[_Side], variables: Variables) -> t
         except Differs:
             raise untraceable(f"{name} is of another type in one branch than in the other") from None
     for array in (array for side in sides for array in side.written):
+        _check_size(context, array)
         if all(array is not other for other in carry.arrays):
             carry.arrays.append(array)
     return carry, unset
+
+
+def _check_size(context: Context, array: TracedArray) -> None:
+    """Refuse a branch, in no loop, that writes to a large array of the caller's: a program stores it though the branch is not taken."""
+    if not context.logs and array.nbytes > MOST_COPIED_BYTES and any(array is given for _, given in context.arguments):
+        raise untraceable("writing to a large argument in a branch on values cannot be traced", "return the new values")
 
 
 def _check_memory(context: Context, name: str, sides: Sequence[_Side], before: dict[str, Any], alone: set[str]) -> None:

@@ -63,6 +63,20 @@ class Control(Branches):
                 break
 
 
+def with_control(trace: Callable[[Control], Any]) -> Any:
+    """What `trace` makes of a function whose loops, branches and numbers are staged; None where there are none, or they cannot be."""
+    control = Control()
+    for control.scalars in (False, True):
+        try:
+            traced = trace(control)
+        except Exception:  # the error of the function as it is written tells more
+            if not control.mixed:
+                return None
+            continue
+        return traced if control.staged else None
+    return None
+
+
 def truth_known(value: Any) -> bool:
     """Whether a flag is set; UnsupportedError where the program alone knows."""
     found = truth(value)
@@ -158,7 +172,7 @@ class _Loop:
         with telling():
             *found, _, event, _ = lax.while_loop(_goes_on, step.tracked, (*first, _first(self.done), *flags))
         notice(event)
-        self.control.loops += 1
+        self.control.staged += 1
         unset = dict.fromkeys(self.dead & set(step.changed), UNBOUND)
         self.variables.write(carry.place(found, step.guards) | unset)
 

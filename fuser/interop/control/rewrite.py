@@ -33,7 +33,7 @@ NUMBERS = ("float", "int", "bool", "max", "min", "abs")  # functions of Python's
 def rewritten(code: types.CodeType) -> types.CodeType | None:
     """The code with control flow as calls, or None."""
     tree = _source(code)
-    if tree is None or not any(isinstance(node, (ast.While, ast.For, ast.If, ast.IfExp)) for node in ast.walk(tree)):
+    if tree is None or not any(map(_asks, ast.walk(tree))):
         return None
     if any(isinstance(node, _REFUSED) for node in ast.walk(tree)):
         return None
@@ -52,6 +52,24 @@ def rewritten(code: types.CodeType) -> types.CodeType | None:
         made.insert(0, ast.If(ast.Constant(0), [none], []))
     tree.body = made
     return _compiled(tree, code, (*code.co_freevars, CONTROL))
+
+
+def _asks(node: ast.AST) -> bool:
+    """Whether an expression or statement may need a value."""
+    if isinstance(node, ast.Call):
+        return _is_number(node) or _is_item(node)
+    return isinstance(node, (ast.While, ast.For, ast.If, ast.IfExp))
+
+
+def _is_number(node: ast.Call) -> bool:
+    """A call of a function of Python's that asks for values: `float(x)`."""
+    plain = not node.keywords and not any(isinstance(arg, ast.Starred) for arg in node.args)
+    return plain and isinstance(node.func, ast.Name) and node.func.id in NUMBERS
+
+
+def _is_item(node: ast.Call) -> bool:
+    """`x.item()`."""
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args and not node.keywords
 
 
 def _parameters(code: types.CodeType) -> int:
@@ -156,9 +174,10 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        plain = not node.keywords and not any(isinstance(arg, ast.Starred) for arg in node.args)
-        if isinstance(node.func, ast.Name) and node.func.id in NUMBERS and plain:
+        if _is_number(node):
             return self._of_control("number", node, node.func, *node.args)
+        if _is_item(node):
+            return self._of_control("item", node, node.func.value)  # type: ignore[attr-defined]
         return node
 
     def _carried(self, node: ast.While | ast.For) -> list[ast.expr]:

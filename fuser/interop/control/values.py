@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuser.interop.control.exits import PREFIX
+from fuser.interop.control.exits import PREFIX, RESULT
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected
 from fuser.interop.numpy.traced import Either, TracedArray
@@ -92,7 +92,7 @@ def agreed(a: Kind, b: Kind, name: str, either: bool = True) -> Kind:
     if a == b:
         return a
     alike = a.scalar and b.scalar and a.dtype == b.dtype
-    if alike and (name.startswith(PREFIX) or a.dtype == np.bool_):
+    if alike and name.startswith(PREFIX) and name != RESULT:
         return a._replace(weak=None)
     if alike and either:
         return a._replace(weak=Either)

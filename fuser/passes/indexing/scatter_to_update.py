@@ -1,4 +1,4 @@
-"""Loops that write one window of a carry in each step: a scatter at one index becomes a `dynamic_update_slice`.
+"""Loops that write a few windows of a carry in each step: a scatter at one index becomes a `dynamic_update_slice`.
 
 The window is read, changed (also where an index outside leaves it alone) and put back, so that a loop can keep the carry
 where it is and write the window alone: a selection over the whole carry, which suits kernels, would copy it in each step.
@@ -6,7 +6,6 @@ where it is and write the window alone: a selection over the whole carry, which 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,21 +52,68 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
 
 
 def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterator[Eqn]:
-    """The scatters at one index that take a carry and give it back; of small carries those that write ever other places
-    and that nothing else reads, whose iterations may run side by side."""
+    """The scatters at one index that take a carry and, one after the other, give it back; of small carries those that write ever
+    other places and that nothing else reads, whose iterations may run side by side."""
     producers = body.producers
-    carried = dict(zip(body.invars[first : first + count], body.outvars[:count]))
-    uses = Counter([v for eqn in body.eqns for v in eqn.operands()] + [v for v in body.outvars if isinstance(v, Var)])
+    readers: dict[Any, list[Eqn | None]] = {}
     for eqn in body.eqns:
-        if eqn.primitive not in COMBINE:
+        for v in dict.fromkeys(eqn.operands()):
+            readers.setdefault(v, []).append(eqn)
+    for result in body.outvars:
+        readers.setdefault(result, []).append(None)
+    for carry, out in zip(body.invars[first : first + count], body.outvars[:count]):
+        chain = _chain(carry, out, producers, readers)
+        if len(chain) == 1 and carry.aval.size < LEAST:
+            chain = [e for e in chain if len(readers[carry]) == 1 and _counts(e.invars[1], producers, known)]
+        elif carry.aval.size < LEAST:
             continue
-        target, indices = eqn.invars[:2]
-        [out] = eqn.outvars
-        once = isinstance(target, Var) and carried.get(target) is out and uses[out] == 1
-        alone = indices.aval.ndim == 1 and not eqn.params["dimension_numbers"].operand_batching_dims
-        small = target.aval.size < LEAST
-        if once and alone and (not small or (uses[target] == 1 and _counts(indices, producers, known))):  # type: ignore[index]
-            yield eqn
+        yield from (eqn for eqn in chain if eqn.primitive in COMBINE)
+
+
+def _chain(
+    carry: Operand, out: Operand, producers: Mapping[Operand, Eqn], readers: Mapping[Any, Sequence[Eqn | None]]
+) -> list[Eqn]:
+    """The writes from a carry to what it becomes; empty where there is more to it. What reads a value between two of them, as the
+    next write does itself (`_by_window`), must be windows that can be read without it (`forward_updates`)."""
+    found: list[Eqn] = []
+    while out is not carry:
+        eqn = producers.get(out)
+        after = [reader for reader in readers[out] if not found or reader is not found[-1]]
+        if eqn is None or not _writes_window(eqn) or len(readers[out]) - len(after) != bool(found):
+            return []
+        if found and not (all(map(_reads_element, after)) and _is_narrow(eqn) and _is_narrow(found[-1])):
+            return []
+        if not found and after != [None]:
+            return []
+        found.append(eqn)
+        out = eqn.invars[0]
+    return found
+
+
+def _writes_window(eqn: Eqn) -> bool:
+    if eqn.primitive is dynamic_update_slice_p:
+        return True
+    single = eqn.primitive in COMBINE and eqn.invars[1].aval.ndim == 1
+    return single and not eqn.params["dimension_numbers"].operand_batching_dims
+
+
+def _is_narrow(eqn: Eqn) -> bool:
+    """Whether what is written has one element or all of them in each dimension."""
+    if eqn.primitive is dynamic_update_slice_p:
+        extents: Sequence[int] = eqn.invars[1].aval.shape
+    else:
+        extents = _extents(eqn)
+    return all(size in (1, extent) for size, extent in zip(extents, eqn.invars[0].aval.shape))
+
+
+def _reads_element(eqn: Eqn | None) -> bool:
+    return eqn is not None and eqn.primitive is dynamic_slice_p and eqn.outvars[0].aval.size == 1
+
+
+def _extents(eqn: Eqn) -> tuple[int, ...]:
+    """The shape of the window that a scatter at one index writes."""
+    inserted, kept = eqn.params["dimension_numbers"].inserted_window_dims, iter(eqn.invars[2].aval.shape)
+    return tuple(1 if d in inserted else next(kept) for d in range(eqn.invars[0].aval.ndim))
 
 
 def _counts(indices: Operand, producers: Mapping[Operand, Eqn], known: Known) -> bool:
@@ -84,8 +130,7 @@ def _by_window(eqn: Eqn) -> Sequence[Eqn]:
     """The scatter as equations on its window."""
     aval, indices, updates = (v.aval for v in eqn.invars)
     numbers, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
-    kept = iter(updates.shape)
-    extents = tuple(1 if d in numbers.inserted_window_dims else next(kept) for d in range(aval.ndim))
+    extents = _extents(eqn)
 
     def written(operand: Any, indices: Any, new: Any) -> list[Any]:
         zero = Array(np.zeros((), indices.dtype))

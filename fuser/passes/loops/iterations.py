@@ -112,7 +112,10 @@ def decided(body: Graph, known: Known) -> Graph:
         choice = known.get(eqn.invars[0]) if eqn.primitive is select_n_p else None
         resolved = rewriter.resolve(eqn)
         if choice is not None and choice.size and (choice == choice[0]).all():
-            rewriter.replace(eqn.outvars[0], resolved.invars[1 + int(choice[0])])
+            chosen, shape = resolved.invars[1 + int(choice[0])], eqn.outvars[0].aval.shape
+            if chosen.aval.shape != shape:  # a literal, which stands for any shape
+                chosen = rewriter.add(broadcast_in_dim_p, chosen, shape=shape, broadcast_dimensions=())
+            rewriter.replace(eqn.outvars[0], chosen)
         else:
             rewriter.keep(resolved)
     return rewriter.finish()

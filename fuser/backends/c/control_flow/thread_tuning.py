@@ -15,7 +15,8 @@ from fuser.backends.c.function import THREADS, Do, Function, Statement, Symbol, 
 HELPERS = (
     """#include <stdint.h>
 #include <time.h>
-static _Thread_local int team_most = 1 << 20;  // threads that kernels of the running loops may use
+// Threads that kernels of the running loops may use: one number for all files of a library, as a loop's kernels may be in others.
+__attribute__((weak, visibility("hidden"))) _Thread_local int team_most = 1 << 20;
 static inline __attribute__((unused)) int team_size(void) { return fuser_threads < team_most ? fuser_threads : team_most; }
 typedef struct {
   int64_t left, pause, began, spent[2], woken;  // steps to the next trial, and from one to the next; nanoseconds
@@ -66,13 +67,13 @@ static __attribute__((unused)) void tuner_end(tuner *state) {
 
 # Marks in a loop, in whose places these lines stand if a kernel of the loop has a team.
 BEGIN, END, DECLARE, RESTORE = (Do(code(f"@tuner {what}")) for what in ("begin", "end", "declare", "restore"))
+TEAM_SIZE, TUNER = Symbol("team_size"), Symbol("tuner")  # what files that need `HELPERS` name
 _LINES = {
-    DECLARE: ("static _Thread_local tuner state;", "const int most = team_most;"),
-    BEGIN: ("tuner_begin(&state, most);",),
-    END: ("tuner_end(&state);",),
-    RESTORE: ("team_most = most;",),
+    DECLARE: (code("static _Thread_local {} state;", TUNER), code("const int most = team_most;")),
+    BEGIN: (code("tuner_begin(&state, most);"),),
+    END: (code("tuner_end(&state);"),),
+    RESTORE: (code("team_most = most;"),),
 }
-TEAM_SIZE = Symbol("team_size")
 
 
 def inside(function: Function) -> Function:
@@ -87,6 +88,6 @@ def tuned(body: Iterable[Statement], teams: bool) -> tuple[Statement, ...]:
     def lines(statement: Statement) -> list[Statement] | None:
         if statement not in _LINES:
             return None
-        return [Do(code("{}", line)) for line in _LINES[statement]] if teams else []  # type: ignore[index]
+        return [Do(line) for line in _LINES[statement]] if teams else []  # type: ignore[index]
 
     return expanded(body, lines)

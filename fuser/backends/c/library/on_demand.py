@@ -165,8 +165,10 @@ def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
     if stored != wide:
         names["WIDER"] = ""
     names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}
-    multiply = [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
-    helpers = spell.conversions(dtype) + "".join(spell.HELPERS[n] + "\n" for n in multiply)
+    wanted = [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
+    if reduction in ("max", "min") and spell.local(dtype) in ("float", "double"):
+        wanted = [_extreme(dtype, reduction)]
+    helpers = spell.conversions(dtype) + "".join(spell.HELPERS[n] + "\n" for n in wanted)
     return f"#include <stdint.h>\n{helpers}{_named(names)}{sources.read('scatter.c')}"
 
 
@@ -198,10 +200,12 @@ def _reduction(dtype: np.dtype, reduction: str) -> tuple[str, str]:
         info = np.iinfo(dtype)
         neutral = dtype.type(info.min if reduction == "max" else info.max)
         return f"((u) {sign} (a) ? (u) : (a))", spelt(spell.literal(neutral, dtype))
-    return (
-        f"(((u) {sign} (a)) | ((u) != (u)) ? (u) : (a))",
-        "-__builtin_inf()" if reduction == "max" else "__builtin_inf()",
-    )
+    edge = "-__builtin_inf()" if reduction == "max" else "__builtin_inf()"
+    return (f"((u) {sign} (a) ? (u) : (a))" if dtype == BOOL else f"{_extreme(dtype, reduction)}(a, u)"), edge
+
+
+def _extreme(dtype: np.dtype, reduction: str) -> str:
+    return f"{reduction}imum_of_{spell.local(dtype)}"
 
 
 def _named(names: dict[str, Any]) -> str:

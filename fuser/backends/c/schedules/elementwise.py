@@ -14,7 +14,16 @@ from dataclasses import dataclass, replace
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter, masks
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
-from fuser.backends.c.schedules import blocks, coalescing, masking, staging, strip_mining, tiling, unroll_and_jam
+from fuser.backends.c.schedules import (
+    blocks,
+    coalescing,
+    masking,
+    staging,
+    strip_mining,
+    tiled_pieces,
+    tiling,
+    unroll_and_jam,
+)
 from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, index_set_split, order_of
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.backends.c.target import TARGET
@@ -67,18 +76,26 @@ class Elementwise(Emitter):
         self.sources: dict[Scalar, Element] = {}  # loads that are read elsewhere, in tiles
         self.wide: dict[Scalar, Element] = {}  # loads of less than 32 bits that are read from wider numbers
         self.targets: dict[Store, Element] = {}  # stores that go elsewhere first, to tiles or blocks
+        self.waiting: tiled_pieces.Waiting | None = None  # results of narrow pieces that stand in tiles
         self.single = frozenset(node for piece in self.pieces.values() for node in piece.single)
         inner = (
             across_pieces(self.cut, loops) if self.cut.axis is not None else None
         )  # the axis of vectors instead, where pieces are narrow
         self.order = order_of(loops) if inner is None else [a for a in order_of(loops) if a is not inner] + [inner]
         self.across = inner
+        self.columns: list[Store] = []
+        if inner is not None and not asked.forbids("tiling"):
+            self.columns = tiled_pieces.waiting(kernel, loops, inner, BLOCK)
         self.taken = False  # whether the loop around shares its iterations out
         # Whether each thread goes through all pieces for its own share of the iterations.
         self.dealt = threads and len(self.pieces) > MANY
 
     def schedule(self) -> Schedule:
-        return _as_data(self.cut, [self.pieces[leaf] for leaf in self.cut.whole], self, super().schedule())
+        made = _as_data(self.cut, [self.pieces[leaf] for leaf in self.cut.whole], self, super().schedule())
+        if not self.columns:
+            return made
+        assert self.loops.vector is not None
+        return replace(made, tiling=(BLOCK, self.loops.extents[self.loops.vector]))
 
     def form(self) -> None:
         if not self.order:
@@ -127,7 +144,10 @@ class Elementwise(Emitter):
         first, end = (OWN, OTHERS) if self.dealt else ("0", self.extents[inner])
         block = self.count("block", first, end, f"{{}} += {BLOCK}")
         self.let("int64_t", "behind", f"{{0}} + {BLOCK} < {{1}} ? {{0}} + {BLOCK} : {{1}}", block, end)
+        self.waiting = tiled_pieces.begin(self, self.columns, inner, BLOCK)
         self._nest(self.cut, 0, ())
+        tiled_pieces.leave(self, self.waiting, BLOCK)
+        self.waiting = None
         self.close()
 
     def _nest(self, cut: Cut, depth: int, spans: tuple[Span, ...]) -> None:
@@ -276,6 +296,10 @@ class Elementwise(Emitter):
         if node in self.sources:
             return self.element_at(node, self.sources[node])
         return super().expression(node)
+
+    def target(self, store: Store) -> Element:
+        tiled = self.waiting.element(self, store, BLOCK) if self.waiting is not None else None
+        return tiled or super().target(store)
 
     def leave(self, store: Store) -> None:
         """Store a value, where results wait in a block to its place there."""

@@ -86,7 +86,7 @@ def _by_strides(offset: Affine, row: Axis, along: Axis) -> bool:
 
 def _in_blocks(kernel: Kernel, row: Axis, along: Axis, extent: int) -> PaddedRows | None:
     """The widths by the widest numbers, and as many rows as leave all tiles in the nearest cache."""
-    widest = max([4, *(n.dtype.itemsize for n in kernel.nodes if n.op != "const")])
+    widest = _widest(kernel)
     vector = TARGET.vector // widest
     lanes = vector if extent >= vector else 1 << (extent - 1).bit_length()
     padded = -(-extent // lanes) * lanes
@@ -102,6 +102,18 @@ def _in_blocks(kernel: Kernel, row: Axis, along: Axis, extent: int) -> PaddedRow
     return None
 
 
+def _widest(kernel: Kernel) -> int:
+    """Bytes of the widest numbers, at least those of a float32."""
+    return max([4, *(n.dtype.itemsize for n in kernel.nodes if n.op != "const")])
+
+
+def _narrowed(kernel: Kernel, found: PaddedRows) -> bool:
+    """Whether rows of less than a vector are written in fewer bytes than they are computed in, which compilers do one by one."""
+    widest = _widest(kernel)
+    written = [kernel.params[store.param].dtype.itemsize for sweep in kernel.sweeps for store in sweep.stores]
+    return found.lanes < TARGET.vector // widest and min(written, default=widest) < widest
+
+
 def as_it_lies(value: Scalar, spec: ReductionSpec, along: Axis) -> bool:
     """Whether a reduction may take in the very elements of an array."""
     dtype = value.dtype
@@ -114,7 +126,7 @@ def pays(kernel: Kernel, found: PaddedRows, unrolled: bool) -> bool:
     """Whether padded rows take less than rows that are transposed, as those are that are `unrolled`, or that are reduced one by
     one: whether it costs less to compute with padding in several passes than to bring elements into another order, or to make
     a number of each row's vector."""
-    if unrolled and found.extent in IN_REGISTERS:
+    if (unrolled and found.extent in IN_REGISTERS) or _narrowed(kernel, found):
         return False
     nodes = [n for sweep in kernel.sweeps for n in sweep.body if n.op not in ("load", "const", "index")]
     work = sum(TARGET.compute(n.op, n.dtype.itemsize) for n in nodes)

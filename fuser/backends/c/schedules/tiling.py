@@ -6,7 +6,8 @@ cache while the block is computed. Results with a transposed access are computed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,19 +51,19 @@ def transposed_accesses(kernel: Kernel, loops: Loops) -> TransposedAccess | None
     for axis in loops.parallel:
         if axis is vector or loops.extents[axis] < LEAST:
             continue
-        loads = tuple(n for n in free if _crosses(n.attr, kernel, vector, axis, loops))
-        stores = tuple(s for s in kernel.stores if _crosses(s, kernel, vector, axis, loops))
+        loads = tuple(n for n in free if crosses(n.attr, kernel, vector, axis, loops))
+        stores = tuple(s for s in kernel.stores if crosses(s, kernel, vector, axis, loops))
         if best is None or len(loads) + len(stores) > len(best.loads) + len(best.stores):
             best = TransposedAccess(axis, loads[:MOST_TILES], stores)
     return best if best is not None and (best.loads or best.stores) else None
 
 
-def _crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, loops: Loops) -> bool:
-    """Whether an access is dense along `axis` and strided along the vector, by plain strides."""
+def crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, loops: Loops) -> bool:
+    """Whether an access is dense along `axis`, forwards or backwards, and strided along the vector, by plain strides."""
     offset = access.offset
     plain = all(isinstance(atom, Axis) or not _inside(atom, vector, axis, loops) for atom, _ in offset.terms)
     known = kernel.params[access.param].dtype.itemsize * 8 in TRANSPOSED
-    return known and plain and offset.coefficient(axis) == 1 and offset.coefficient(vector) > 1
+    return known and plain and abs(offset.coefficient(axis)) == 1 and abs(offset.coefficient(vector)) > 1
 
 
 def _inside(atom: object, vector: Axis, axis: Axis, loops: Loops) -> bool:
@@ -93,27 +94,53 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
         _copy(writer, *copied, across, along, corners)
         return
     leaving: dict[Store, Variable] = {}
-    with writer.standing(corners):
-        for number, load in enumerate(found.loads):
-            param, offset = load.attr.param, load.attr.offset
-            tile = writer.buffer(writer.params[param].type, f"tile{number}", height * width)
+    for number, load in enumerate(found.loads):
+        array = writer.params[load.attr.param]
+        tile = writer.buffer(array.type, f"tile{number}", height * width)
+        with _first(writer, load.attr, across, corners):
             begin, step = (
-                code("&{}", Element(writer.params[param], writer._offset(param, offset))),
+                code("&{}", Element(array, writer._offset(load.attr.param, load.attr.offset))),
                 _step(writer, load.attr, along),
             )
-            _transpose(writer, param, begin, step, tile, str(width), "{height}, {width}")
-            writer.sources[load] = writer.at(tile, code(f"{{}} * {width}", Y), X)
-        for store in found.stores:
-            array = writer.params[store.param]
-            tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
-            writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
+        first, ld = _rows_of(writer, tile, width, _backwards(load.attr, across.axis))
+        _transpose(writer, load.attr.param, begin, step, first, ld, "{height}, {width}")
+        writer.sources[load] = writer.at(tile, code(f"{{}} * {width}", Y), X)
+    for store in found.stores:
+        array = writer.params[store.param]
+        tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
+        writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
     _rows(writer, piece, across.axis, along.axis, corners, width)
-    with writer.standing(corners):
-        for store, tile in leaving.items():
+    for store, tile in leaving.items():
+        with _first(writer, store, across, corners):
             begin, step = code("&{}", writer.target(store)), _step(writer, store, along)
-            _transpose(writer, store.param, tile, str(width), begin, step, "{width}, {height}")
+        first, ld = _rows_of(writer, tile, width, _backwards(store, across.axis))
+        _transpose(writer, store.param, first, ld, begin, step, "{width}, {height}")
     writer.close()
     writer.close()
+
+
+def _backwards(access: Access | Store, axis: Axis) -> bool:
+    """Whether elements lie in memory in the opposite order to that of the axis."""
+    return access.offset.coefficient(axis) < 0
+
+
+@contextmanager
+def _first(writer: Elementwise, access: Access | Store, across: Span, corners: Mapping[Axis, Part]) -> Iterator[None]:
+    """Stand where the element of a tile is that comes first in memory."""
+    if not _backwards(access, across.axis):
+        with writer.standing(corners):
+            yield
+        return
+    last = writer.code("({} + {height} - 1)", corners[across.axis])
+    with writer.standing({**corners, across.axis: last}):
+        yield
+
+
+def _rows_of(writer: Elementwise, tile: Variable, width: int, backwards: bool) -> tuple[Part, str]:
+    """The row of a tile that is moved first, and the stride to the next one."""
+    if not backwards:
+        return tile, str(width)
+    return code("&{}", writer.at(tile, writer.code(f"({{height}} - 1) * {width}"))), str(-width)
 
 
 def _copied(kernel: Kernel, found: TransposedAccess, vector: Axis) -> tuple[Scalar, Store] | None:
@@ -128,13 +155,14 @@ def _copy(
     writer: Elementwise, load: Scalar, store: Store, across: Span, along: Span, corners: Mapping[Axis, Part]
 ) -> None:
     """Transpose a tile of memory into memory: a tile between would be read while its neighbours' stores are under way."""
-    with writer.standing(corners):
+    with _first(writer, load.attr, across, corners):
         source, target = (
             code("&{}", Element(writer.params[access.param], writer._offset(access.param, access.offset)))
             for access in (load.attr, store)
         )
-        steps = _step(writer, load.attr, along), _step(writer, store, across)
-        _transpose(writer, load.attr.param, source, steps[0], target, steps[1], "{height}, {width}")
+    ld = _step(writer, store, across)
+    ld = code("-{}", ld) if _backwards(load.attr, across.axis) else ld
+    _transpose(writer, load.attr.param, source, _step(writer, load.attr, along), target, ld, "{height}, {width}")
     writer.close()
     writer.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -145,7 +145,11 @@ class Writer(Operations):
         return found
 
     def _carried_count(self) -> int:
-        return len(self.kernel.body.invars) - (len(self.kernel.grid) - self.kernel.vmapped) - len(self.operands)
+        return len(self.kernel.body.invars) - (len(self.kernel.grid) - self.kernel.vmapped) - self._taken()
+
+    def _taken(self) -> int:
+        """How many operands the body takes: those behind them are the epilogue's."""
+        return len(self.operands) - self.kernel.extra
 
     def _step(self, part: Graph, moving: Sequence[int], held: dict[int, Callable[[], Held]]) -> dict[int, Any]:
         found = self._after(part, held)
@@ -191,7 +195,7 @@ class Writer(Operations):
 
     def _inputs(self, held: dict[int, Callable[[], Held]]) -> list[Callable[[], Held]]:
         ids = [partial(integer, t) for t in self.ids[self.kernel.vmapped :]]
-        blocks = [partial(self._block, n) for n in range(len(self.operands))]
+        blocks = [partial(self._block, n) for n in range(self._taken())]
         return [*ids, *blocks, *(held[p] for p in range(self._carried_count()))]
 
     def _block(self, number: int) -> Memory:
@@ -213,19 +217,31 @@ class Writer(Operations):
     def _store(self, held: Any, numbers: Iterable[int] | None = None) -> None:
         """Write results to memory."""
         values = dict(zip(self.kernel.written, held)) if isinstance(held, list) else held
-        for n in range(len(self.results)) if numbers is None else numbers:
-            found = values[n]() if callable(values[n]) else values[n]
+        chosen = list(range(len(self.results)) if numbers is None else numbers)
+        for n, found in zip(chosen, self._ended(values, chosen)):
             block = self._block(len(self.operands) + n)
             pointer, mask = self._address(block)
-            value = self.value(found)
-            dtype = block.array.dtype
-            text = (
-                value.text
-                if value.aval.shape == block.aval.shape
-                else f"tl.reshape({value.text}, {shape_text(block.aval)})"
-            )
+            dtype, text = block.array.dtype, self._shaped(found, block.aval).text
             narrow = "" if spell.storage(dtype) == spell.local(dtype) else f".to({spell.storage(dtype)})"
             self.line(f"tl.store({pointer}, {text}{narrow}{f', mask={mask}' if mask else ''})")
+
+    def _shaped(self, held: Held, aval: ArrayType) -> Value:
+        """A value in the shape of the block that it is stored to."""
+        value = self.value(held)
+        if value.aval.shape == aval.shape:
+            return value
+        return Value(f"tl.reshape({value.text}, {shape_text(aval)})", ArrayType(aval.shape, value.aval.dtype))
+
+    def _ended(self, values: dict[int, Any], numbers: Sequence[int]) -> list[Held]:
+        """What is stored of some results: what they hold, after the epilogue."""
+        held = [values[n] if callable(values[n]) else always(values[n]) for n in range(len(self.results))]
+        if self.kernel.epilogue is None:
+            return [held[n]() for n in numbers]
+        shapes = self.kernel.epilogue.in_avals
+        held = [partial(lambda h, aval: self._shaped(h(), aval), h, aval) for h, aval in zip(held, shapes)]
+        more = [partial(self._block, n) for n in range(self._taken(), len(self.operands))]
+        outvars = self.kernel.epilogue.outvars
+        return self._run(replace(self.kernel.epilogue, outvars=tuple(outvars[n] for n in numbers)), [*held, *more])
 
     # Graphs.
 

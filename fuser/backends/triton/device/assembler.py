@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource
+from fuser.backends.triton.device.libraries import opened
+from fuser.backends.triton.device.library_calls import LibraryCall, library_call, sources
 from fuser.backends.triton.device.operations import (
+    Call,
     Copy,
     Exchange,
     Kernel,
@@ -28,7 +31,7 @@ from fuser.backends.triton.device.operations import (
     While,
 )
 from fuser.backends.triton.device.places import ALIGNMENT, Entry, Place, Scratch
-from fuser.backends.triton.device.products import opened, product
+from fuser.backends.triton.device.products import product
 from fuser.backends.triton.transfers import LANGUAGE, Member
 from fuser.errors import DeviceError
 from fuser.ir.graph import Literal, Operand, Var
@@ -43,13 +46,14 @@ MOST_NODES = 1 << 14  # of one graph, where only a graph can run the program
 Sources = Mapping[FusionGroup, KernelSource]
 
 
-def blocker(group: FusionGroup, limits: FusionLimits) -> str | None:
-    """Why a group is no part of a device program; None where it is."""
+def blocker(group: FusionGroup, limits: FusionLimits, decided: bool = False) -> str | None:
+    """Why a group is no part of a device program, where `decided` says that it stands in a loop or branch that the device decides;
+    None where it is."""
     if generated(group, limits) or _is_empty(group):
         return None
     eqn = group.graph.eqns[-1]
     if not group.bodies:
-        return None if opened() and product(group) is not None else f"{eqn.primitive.name} is torch's to compute"
+        return _blocker_of_library(group, decided)
     if eqn.primitive in (while_p, cond_p) and not native.cuda_conditional():
         return "loops and branches that the device decides came with CUDA 12.4"
     if eqn.primitive is cond_p and eqn.invars[0].aval.dtype != np.int32:
@@ -58,8 +62,27 @@ def blocker(group: FusionGroup, limits: FusionLimits) -> str | None:
         return f"{eqn.primitive.name} is driven from Python"
     if eqn.primitive in (while_p, cond_p) and _meets(group):
         return "collectives do not run where the device decides; the host asks it"
-    inner = next((reason for body in group.bodies for g in body.groups if (reason := blocker(g, limits))), None)
+    decided = decided or eqn.primitive is not scan_p
+    inside = (g for body in group.bodies for g in body.groups)
+    inner = next((reason for g in inside if (reason := blocker(g, limits, decided))), None)
     return inner or ("its graph would be too large" if _nodes(group) > MOST_NODES and _decides(group) else None)
+
+
+def _blocker_of_library(group: FusionGroup, decided: bool) -> str | None:
+    name = group.graph.eqns[-1].primitive.name
+    if opened("libcublasLt") and product(group) is not None:
+        return None
+    call = library_call(group)
+    if call is None:
+        return f"{name} is torch's to compute"
+    return f"{name} waits for the device, so that no graph holds it" if decided and call.graphless else None
+
+
+def graphless(group: FusionGroup) -> bool:
+    """Whether a group that is part of a device program is so by calls that no graph can hold, which C enqueues one by one."""
+    if group.bodies:
+        return any(graphless(g) for body in group.bodies for g in body.groups)
+    return bool(group.reason) and (call := library_call(group)) is not None and call.graphless
 
 
 def _is_empty(group: FusionGroup) -> bool:
@@ -75,7 +98,10 @@ def _meets(group: FusionGroup) -> bool:
 
 def _nodes(group: FusionGroup) -> int:
     trips = group.graph.eqns[-1].params["length"] if group.graph.eqns[-1].primitive is scan_p else 1
-    return int(trips) * sum(_nodes(g) for body in group.bodies for g in body.groups) if group.bodies else 1
+    if group.bodies:
+        return int(trips) * sum(_nodes(g) for body in group.bodies for g in body.groups)
+    call = library_call(group) if group.reason else None
+    return 1 if call is None else call.count
 
 
 def _decides(group: FusionGroup) -> bool:
@@ -141,6 +167,9 @@ class Assembler:
                 return [self._exchange(source, (*reads, *writes, *scratch))]
             return [Kernel(source, (*reads, *writes, *scratch))]
         if not group.bodies:
+            call = library_call(group)
+            if call is not None:
+                return self._call(group, call, reads, writes, temporary)
             return [self._multiply(group, reads, writes[0], temporary)]
         operands = self._operands(group, reads)
         made: list[Operation] = []
@@ -174,6 +203,33 @@ class Assembler:
         a, b = (reads[position[side.source]].after(side.first) for side in (found.a, found.b))
         planned = found.planned(ALIGNMENT if a.aligned and b.aligned and out.aligned else found.dtype.itemsize)
         return Multiply(planned, a, b, out, temporary(native.blas_workspace(planned)))
+
+    def _call(
+        self,
+        group: FusionGroup,
+        found: LibraryCall,
+        reads: list[Place],
+        writes: list[Place],
+        temporary: Callable[[int], Place],
+    ) -> list[Operation]:
+        """A library's call, after copies of what it works on in place."""
+        eqn, from_inputs = group.graph.eqns[-1], sources(group)
+        assert from_inputs is not None
+        operands = [reads[group.graph.invars.index(source)] for source in from_inputs]
+        results = [writes[_written(group).index(v)] for v in eqn.outvars]
+        made: list[Operation] = []
+        places = []
+        for array in found.arrays:
+            if array.operand is not None:
+                places.append(operands[array.operand])
+                continue
+            places.append(
+                results[array.result] if array.result is not None else temporary(max(array.nbytes, ALIGNMENT))
+            )
+            if array.copied is not None:
+                made.append(Copy(places[-1], operands[array.copied], eqn.invars[array.copied].aval.nbytes))
+        places.append(temporary(max(native.library_workspace(found.call), ALIGNMENT)))
+        return [*made, Call(found.call, tuple(places))]
 
     def _operands(self, group: FusionGroup, reads: Sequence[Place]) -> list[Place]:
         """Where the operands of control flow lie: inputs of the group, in whatever shape, and literals."""

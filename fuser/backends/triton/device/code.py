@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.backends.base import KernelSource
+from fuser.backends.triton.device import library_calls
 from fuser.backends.triton.device.compilation import Job
 from fuser.backends.triton.emitter import Launch, TensorMap
 from fuser.backends.triton.launch import module_of, refused
@@ -156,6 +157,7 @@ def forget() -> None:
     with _lock:
         _known.clear()
     architecture.cache_clear()
+    library_calls.forget()
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import numpy as np
 
 from fuser.backends.base import KernelSource, Memory
 from fuser.backends.link import Library, Parts, driven, lines
-from fuser.backends.triton.device.assembler import Assembler, Scope, blocker
+from fuser.backends.triton.device.assembler import Assembler, Scope, blocker, graphless
 from fuser.backends.triton.device.operations import by_value, compile_kernels, load_kernels, tuples
 from fuser.backends.triton.device.places import Entry, Place, Scratch, numbered
 from fuser.backends.triton.transfers import Member
@@ -183,8 +183,14 @@ def _on_tensors(function: Callable[..., Any], group: FusionGroup, memory: Memory
 
 
 def _runs(groups: Sequence[FusionGroup], limits: FusionLimits) -> Iterator[tuple[bool, list[FusionGroup]]]:
-    """The groups in order, in runs of those that C enqueues and of those that it does not."""
-    for native_run, found in itertools.groupby(groups, lambda g: blocker(g, limits) is None):
+    """The groups in order, in runs of those that C enqueues and of those that it does not; calls that no graph can hold are
+    a run of their own, so that what stands around them is replayed."""
+
+    def kind(group: FusionGroup) -> tuple[bool, bool]:
+        enqueued = blocker(group, limits) is None
+        return enqueued, enqueued and graphless(group)
+
+    for (native_run, _), found in itertools.groupby(groups, kind):
         yield native_run, list(found)
 
 

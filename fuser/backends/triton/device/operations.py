@@ -65,6 +65,18 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call of a library's on its arrays and then its workspace."""
+
+    call: Any
+    places: tuple[Place, ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        keep.append(self.call)
+        return [("call", self.call, tuple(place.settled() for place in self.places))]
+
+
+@dataclass(frozen=True)
 class Copy:
     """So many bytes from one place to another."""
 
@@ -160,7 +172,7 @@ class Switch:
         return [("switch", self.index.settled(), tuple(tuples(branch, numbers, keep) for branch in self.branches))]
 
 
-Operation = Kernel | Multiply | Copy | Exchange | Point | Repeat | While | Switch
+Operation = Kernel | Multiply | Call | Copy | Exchange | Point | Repeat | While | Switch
 
 
 def walk(operations: Any) -> Iterator[Operation]:
@@ -186,7 +198,8 @@ def by_value(operations: Any, entry: Entry) -> bool:
 def _places(operation: Operation) -> Iterator[Place]:
     """The places that an operation names, but for those of the operations inside it."""
     for part in (operation, *getattr(operation, "sent", ())):
-        yield from (value for value in vars(part).values() if isinstance(value, Place))
+        for value in vars(part).values():
+            yield from (p for p in (value if isinstance(value, tuple) else (value,)) if isinstance(p, Place))
 
 
 def compile_kernels(operations: Any, numbers: Collection[Entry]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ TYPES = {
     "c64": (4, 68, 4),
     "c128": (5, 70, 5),
 }
-LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
 Dims = Sequence[tuple[int, int]]  # (extent, stride in elements), outermost first
 
@@ -80,18 +78,6 @@ def product(group: FusionGroup) -> Product | None:
     if left is None or right is None or group.graph.outvars[0] is not eqn.outvars[0]:
         return None
     return _as_matrices(eqn, left, right)
-
-
-@functools.cache
-def opened() -> bool:
-    """Whether cuBLASLt is there."""
-    for name in LIBRARIES:
-        try:
-            native.blas_open(name)
-        except OSError:
-            continue
-        return True
-    return False
 
 
 def _laid(views: Views, operand: Operand, group: FusionGroup) -> tuple[Var, int, Dims] | None:

@@ -1,0 +1,130 @@
+"""Branches on values and numbers of Python's in functions without a loop: one program, with NumPy's types, effects and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser.interop import accelerate
+
+INPUTS = {
+    "mixed": np.linspace(-1, 2, 5),
+    "negative": np.linspace(-2, 1, 5),
+    "zeros": np.zeros(5),
+    "ones": np.ones(5),
+    "nans": np.full(5, np.nan),
+    "large": np.full(5, 1e300),
+}
+
+
+def python_or_scalar(x: np.ndarray) -> Any:
+    if x.sum() > 0:
+        return 1.0
+    return x.mean()
+
+
+def bool_or_scalar(x: np.ndarray) -> Any:
+    if x.sum() > 0:
+        return True
+    return (x > -1).any()
+
+
+def flagged(x: np.ndarray) -> Any:
+    found = False
+    if x.sum() > 0:
+        found = True
+    return found
+
+
+def numbers(x: np.ndarray) -> Any:
+    return float(x.sum()), bool(x.any()), int(x[0]), x[0].item(), x.argmax().item(), (x > 0).any().item()
+
+
+def refuses(x: np.ndarray) -> Any:
+    if x.sum() > 0:
+        raise ValueError("positive")
+    return x.max().item(), x / 2
+
+
+def in_place(x: np.ndarray) -> Any:
+    if x.sum() > 0:
+        x *= 2
+    return int(x.argmax())
+
+
+def guarded(x: np.ndarray) -> Any:
+    spread = x.std()
+    if spread == 0:
+        return np.zeros_like(x)
+    return (x - x.mean()) / spread
+
+
+def at_position(x: np.ndarray) -> Any:
+    return x[int(x.sum())]
+
+
+def drawdown(x: np.ndarray) -> Any:
+    fall = np.maximum.accumulate(x) - x
+    return fall.max(), int(fall.argmax())
+
+
+def improved(x: np.ndarray) -> Any:
+    rate = 0.5
+    for _ in range(40):
+        error = (x * rate).sum() - 1
+        if abs(error) < 1e-9:
+            break
+        rate -= error / (x.sum() + 7)
+    return rate
+
+
+def outcome(function: Callable[..., Any], x: np.ndarray) -> tuple[Any, np.ndarray]:
+    given = x.copy()
+    with np.errstate(all="ignore"):
+        try:
+            return function(given), given
+        except Exception as error:
+            return error, given
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert type(found) is type(wanted)
+    if isinstance(wanted, tuple):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted):
+            same(one, other)
+    elif isinstance(wanted, Exception):
+        assert str(found) == str(wanted)
+    elif isinstance(wanted, int):
+        assert found == wanted
+    else:
+        assert np.asarray(found).dtype == np.asarray(wanted).dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+FUNCTIONS = (python_or_scalar, bool_or_scalar, flagged, numbers, refuses, in_place, guarded, at_position, drawdown)
+
+
+@pytest.mark.parametrize("function", (*FUNCTIONS, improved))
+def test_branches_and_numbers_are_one_program(function: Callable[..., Any]) -> None:
+    accelerated = accelerate(function, backend="reference", measure=False)
+    for x in INPUTS.values():
+        for _ in range(2):
+            (found, changed), (wanted, expected) = outcome(accelerated, x), outcome(function, x)
+            same(found, wanted)
+            np.testing.assert_array_equal(changed, expected)
+    assert "compiled whole" in accelerated.explain()
+
+
+def test_a_branch_that_hands_an_argument_on_runs_in_segments() -> None:
+    def unless_positive(x: np.ndarray) -> np.ndarray:
+        if x.sum() > 0:
+            return x * 2
+        return x
+
+    accelerated = accelerate(unless_positive, backend="reference", measure=False)
+    given = np.full(3, -1.0)
+    assert accelerated(given) is given and "in segments" in accelerated.explain()
