@@ -74,7 +74,7 @@ class Target:
     scratch: float = 0
     margin: float = 1.5
     least: float = 0.5
-    apart: float = 1.1
+    apart: float = 1.2
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""
