@@ -275,6 +275,11 @@ class Config:
             return self._traced
         return tuple([getattr(self, name) for name in TRACED])
 
+    def all_settings(self) -> tuple[Any, ...]:
+        """Every setting's value, as this thread has it."""
+        own = self._local.__dict__
+        return tuple(own.get(name, value) for name, value in self._values.items())
+
     def dispatched_of(self, of_thread: bool) -> tuple[Any, ...] | None:
         """The same, and what guards calls, as the process has it; or the thread, None where it has nothing of its own."""
         own = self._local.__dict__ if of_thread else {}

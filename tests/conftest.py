@@ -118,6 +118,13 @@ def numbers_as_they_began() -> None:
         generator.bit_generator.state = state
 
 
+@pytest.fixture(autouse=True)
+def no_programs_of_other_tests() -> None:
+    """A function that several tests jit is compiled in each of them, under what that test has patched."""
+    if "fuser.api.program_cache" in sys.modules:
+        sys.modules["fuser.api.program_cache"].forget()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_behind() -> Iterator[None]:
     """What the oracle has compiled goes with its module: 5 GB at the end of the suite, and seconds for each collection."""

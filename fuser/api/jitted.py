@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fuser import backends, dtypes
-from fuser.api import advice, compiler, debug_values, eager, progress
+from fuser.api import advice, compiler, debug_values, eager, program_cache, progress
 from fuser.api.no_elements import without_elements
 from fuser.api.options import check_options, for_all_sizes
 from fuser.api.parameters import Signature, Typed, both_ways, incomparable, names_of
@@ -40,7 +40,7 @@ from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
 from fuser.runtime.once import once
 from fuser.trace import transfers, tree
-from fuser.trace.aliases import check_aliases, check_results, parameter_path
+from fuser.trace.aliases import check_aliases, check_results, parameter_path, parameters_of
 from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
 from fuser.trace.cells import is_ref
@@ -125,6 +125,8 @@ class Jitted(_Base):
         self.schedule = schedule
         self.tune = tune
         self.name = function_name(function)
+        declared = static_argnums, static_argnames, donate_argnums, donate_argnames
+        self._options = (*declared, keep_unused, inline, backend, wanted, schedule, tune)
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._programs: dict[Any, Compiled] = {}
         self._traces: dict[Any, Traced] = {}
@@ -147,9 +149,7 @@ class Jitted(_Base):
         return {"function_name": self.name}
 
     def __reduce__(self) -> Any:
-        options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
-        others = self.keep_unused, self.inline, self.backend, self.wanted, self.schedule, self.tune
-        return reduced(self, type(self), *options, *others)
+        return reduced(self, type(self), *self._options)
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
         """A call from start to end in Python: whatever the arguments, and under whatever trace."""
@@ -244,6 +244,11 @@ class Jitted(_Base):
         self, key: Any, static: Any, structure: Any, values: Sequence[Any]
     ) -> tuple[Program, tuple[Any, ...], Any]:
         """What a call under transforms binds: a program, its constants, the result's tree; kept if no constant is traced."""
+        shared = "call", type(self), *self._options, key
+        known = program_cache.remembered(self.function, shared)
+        if known is not None:
+            self._traces[key], self._calls[key] = known
+            return self._calls[key]
         traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
         graph, consts = close(traced.graph)
         donated = tuple(len(consts) + n for n in traced.donated)
@@ -251,6 +256,7 @@ class Jitted(_Base):
         if not any(isinstance(c, Tracer) for c in consts):
             self._traces[key] = traced
             self._calls[key] = call
+            program_cache.remember(self.function, shared, (traced, call))
         return call
 
     def _check_aliases(self, values: Sequence[Any], arguments: Any, key: Any) -> None:
@@ -283,6 +289,7 @@ class Jitted(_Base):
         self._traces.clear()
         self._calls.clear()
         self._forget()
+        program_cache.forget(self.function)
 
     def refusals(self) -> list[str]:
         """Of `jit(dynamic=)`: why functions are compiled for each size."""
@@ -315,7 +322,12 @@ class Jitted(_Base):
 
             self._entries[key] = refused
             return refused
-        compiled = advice.timed(self, compile)
+        shared = type(self), *self._options, key
+        compiled = program_cache.remembered(self.function, shared)
+        if compiled is None:
+            compiled = advice.timed(self, compile)
+            program_cache.remember(self.function, shared, compiled)
+        self._programs[key], self._traces[key] = compiled, compiled.traced
         self._entries[key] = run = (
             debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
         )
@@ -344,7 +356,8 @@ class Jitted(_Base):
             raise RuntimeError(
                 f"{self.name} would have to be traced for new types, and the setting no_tracing forbids it"
             )
-        path = functools.partial(_leaf_name, self.function, self.static_argnums, self.static_argnames, structure)
+        names = parameters_of(self.function)  # not the function: what is traced for it must not hold it
+        path = functools.partial(_leaf_name, names, self.static_argnums, self.static_argnames, structure)
         outputs = lambda: tree.paths(tree.unflatten(shape[0], range(shape[0].num_leaves)))
         with no_collection(), tracing(), progress.stage(progress.TRACING, self.name):
             graph = check_results(stage(flat, avals, self.name), "jit", outputs, path)
@@ -478,10 +491,10 @@ def _key_of(value: Any) -> Any:
 
 
 # No method: what is traced for a jitted function must not hold it, so that both go, with their constants, once it is dropped.
-def _leaf_name(function: Any, static_argnums: Any, static_argnames: Any, structure: Any, number: int) -> str:
+def _leaf_name(parameters: list[str], static_argnums: Any, static_argnames: Any, structure: Any, number: int) -> str:
     """What the user calls the argument with this number among the leaves."""
     arguments = tree.unflatten(structure, range(structure.num_leaves))
-    return parameter_path(function, number, arguments, static_argnums, static_argnames)
+    return parameter_path(parameters, number, arguments, static_argnums, static_argnames)
 
 
 def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.api import eager
+from fuser.api import eager, program_cache
 from fuser.api.jitted import JITTED
 from fuser.ir.names import function_name
 from fuser.ir.source import through
@@ -55,6 +55,7 @@ def clear_caches() -> None:
     """Forget every trace and compiled program of this process; kernels on disk stay."""
     for function in list(JITTED):
         function.clear_cache()
+    program_cache.forget()
     eager.forget()
 
 

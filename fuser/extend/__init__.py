@@ -2,4 +2,4 @@
 
 from fuser.gaps import absent
 
-__getattr__ = absent(__name__)
+__getattr__ = absent(__name__, submodules=("backend", "core", "linear_util", "random", "source_info_util"))

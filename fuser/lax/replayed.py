@@ -3,7 +3,8 @@
 Recorded are the operations on arrays; promotion, type rules and the checks of arguments stay behind, and the native core
 finds the recording by the arguments. A replay gives the same bits as the function itself does (trace/recorded.py), which
 runs wherever it cannot be recorded: where it looks at values, under traces, on other devices, and while values are checked.
-A few functions of many operations are `compiled` instead, from the first call on, so that their bits never change either.
+Functions of many operations whose kernels do not depend on sizes are `compiled` instead, from the first call on, so that their
+bits never change either.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fuser.trace.stage import stage
 # What operands are called, in every public function; arguments of other names are static.
 _OPERANDS = """
 A B C E T Z a a1 a2 a_max a_min alpha append ar ar1 ar2 arr array arrays ary arys b beta bias c case cases choices choicelist
-condition condlist cov data default df element elems f fp h indices initial key keys lam lhs like_arr loc lu_and_piv m mask max mean min mu n_iter
+condition condlist cov data default df element elems f fp h indices initial key keys lam lhs like_arr loc lu_and_piv m mask max maxval mean min minval mu n_iter
 obj on_false on_true operand operands p padding_value pred prepend q query rhs sample scale shape_like shift sigma sorter
 start_indices tup u update updates v val vals value values variance vec w weights where which x x1 x2 xi xp y z args varargs
 """
@@ -40,6 +41,8 @@ OPERANDS = frozenset(_OPERANDS.split())
 _WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 _PLAIN = (type(None), bool, int, float, complex, str)
 
+# Signatures of a compiled function; of more (lengths that grow) those are compiled that come back.
+COMPILED_AT_ONCE = 64
 MOST_MET = 4096  # signatures of one function that are remembered by Python
 REPLAYED: weakref.WeakSet[Replayed] = weakref.WeakSet()  # all that there are, for `clear_caches`
 
@@ -93,10 +96,11 @@ class Replayed(_Base):
         self._forget()
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that the native core does not understand; NumPy's arrays of 64 bits it does once they are arrays of 32."""
-        if current() is EVALUATION and not config.enable_x64 and not transfers.guarded():
+        """A call that the native core does not understand; NumPy's arrays of 64 bits, and those whose elements lie apart, it
+        does once they are arrays of 32 and dense."""
+        if current() is EVALUATION and not transfers.guarded():
             narrow = [
-                as_value(a) if type(a) is np.ndarray and a.dtype in _WIDE and n not in self.numbers else a
+                as_value(a) if type(a) is np.ndarray and _unfit(a) and n not in self.numbers else a
                 for n, a in enumerate(args)
             ]
             if any(a is not b for a, b in zip(args, narrow)):
@@ -137,7 +141,9 @@ class Replayed(_Base):
         if len(self._met) > MOST_MET:
             self._met.clear()
         first = key not in self._met
-        if not self._met.setdefault(key, True) or (first and not self.compiled):
+        recordable = self._met.setdefault(key, True)
+        at_once = self.compiled and len(self._met) <= COMPILED_AT_ONCE
+        if not recordable or (first and not at_once):
             raise _Refused
         try:
             program = self._recorded(static, dict(named), structure, values)
@@ -228,6 +234,12 @@ def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, .
     alone, both, named = parameter_names(function)
     numbers = tuple(n for n, name in enumerate((*alone, *both)) if name not in OPERANDS)
     return numbers, tuple(name for name in (*both, *named) if name not in OPERANDS)
+
+
+def _unfit(array: np.ndarray) -> bool:
+    """Whether an array becomes another one on its way in."""
+    wide = array.dtype in _WIDE and not config.enable_x64
+    return wide or (not array.flags.c_contiguous and array.dtype.kind not in "OSU")
 
 
 def _evaluates_here() -> bool:

@@ -15,27 +15,26 @@ from fuser.partition.axes import Views, is_view, step_map
 
 
 def with_computed_results(graph: Graph) -> Graph:
-    """The graph with a copy of each result that is neither computed nor a computed value in another shape."""
+    """The graph with a copy of each result that is neither computed nor a computed value in another shape; one for each time
+    that it is returned, so that each of them can be donated."""
     views = Views(graph.eqns)
     computed = {v for eqn in graph.eqns if not is_view(eqn) for v in eqn.outvars}
     eqns, outvars = list(graph.eqns), []
-    copies: dict[Operand, Var] = {}
     for operand in graph.outvars:
         view = views(operand)
         if isinstance(operand, Var) and (operand in computed or (view.dense and view.source in computed)):
             outvars.append(operand)
             continue
-        if operand not in copies:
-            line = next((e.source for e in reversed(graph.eqns) if operand in e.outvars), Source())
-            shaped = _shaped(operand, views)
-            source = shaped[0].invars[0] if shaped else operand
-            copies[operand] = Var(source.aval)
-            eqns.append(Eqn(copy_p, (source,), {}, (copies[operand],), line))
-            for step in shaped:
-                made = Var(step.outvars[0].aval)
-                eqns.append(replace(step, invars=(copies[operand],), outvars=(made,)))
-                copies[operand] = made
-        outvars.append(copies[operand])
+        line = next((e.source for e in reversed(graph.eqns) if operand in e.outvars), Source())
+        shaped = _shaped(operand, views)
+        source = shaped[0].invars[0] if shaped else operand
+        copied = Var(source.aval)
+        eqns.append(Eqn(copy_p, (source,), {}, (copied,), line))
+        for step in shaped:
+            made = Var(step.outvars[0].aval)
+            eqns.append(replace(step, invars=(copied,), outvars=(made,)))
+            copied = made
+        outvars.append(copied)
     return graph.updated("outputs", eqns=tuple(eqns), outvars=tuple(outvars))
 
 

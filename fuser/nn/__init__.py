@@ -267,6 +267,7 @@ from fuser.nn.attention import dot_product_attention  # noqa: E402, F401
 
 _install_ranks(globals(), "fuser.nn")
 _install_layouts(globals(), "fuser.nn")
-_install_replays(globals(), "fuser.nn")
+_COMPILED = "celu elu gelu glu hard_silu log_sigmoid log_softmax mish selu silu softmax squareplus standardize"
+_install_replays(globals(), "fuser.nn", compiled=_COMPILED.split())
 
 __getattr__ = absent(__name__)

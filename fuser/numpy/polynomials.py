@@ -234,12 +234,12 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
     x = as_value(p, "unwrap")
     if is_complex(x.dtype):
         raise ValueError("jnp.unwrap does not support complex inputs.")
-    if not x.size:
-        return x
     if dtypes.issubdtype(x.dtype, np.integer) and isinstance(period, int):
         whole = x
     else:
         (whole,) = promote_inexact("unwrap", x)
+    if not x.size:
+        return whole
     high = period // 2 if whole is x and dtypes.issubdtype(x.dtype, np.integer) else period / 2
     step = series.diff(whole, axis=axis)
     bound = high if discont is None else U.maximum(high, discont)

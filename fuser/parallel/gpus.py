@@ -45,7 +45,11 @@ class Member:
 
     def communicator(self, names: tuple[Any, ...], groups: Any) -> Any:
         """How it reaches the devices that differ from it along these axes; it waits for them."""
-        return self.gpus.communicators(names, groups)[self.gpus.grid.group(self.rank, names, groups)][self.rank]
+        members = self.gpus.grid.group(self.rank, names, groups)
+        made = self.gpus.made.get(
+            members
+        )  # without the lock: who makes others may wait for what this device is about to send
+        return (made or self.gpus.communicators(names, groups)[members])[self.rank]
 
     def place(self, names: tuple[Any, ...], groups: Any) -> int:
         """Which of them it is."""
@@ -64,7 +68,7 @@ class Gpus:
         here = processes().index
         self.local = [rank for rank, device in enumerate(mesh.flat) if device.process_index == here]
         self.ordinals = {rank: mesh.flat[rank].local_hardware_id for rank in self.local}
-        self._made: dict[tuple[int, ...], dict[int, Any]] = {}
+        self.made: dict[tuple[int, ...], dict[int, Any]] = {}
         self.times = 0  # that all communicators were given up
         self._agreed: set[int] = set()
         self._lock = threading.Lock()
@@ -76,9 +80,9 @@ class Gpus:
         """
         with self._lock:
             for members in sorted({self.grid.group(rank, names, groups) for rank in range(self.grid.count)}):
-                if members not in self._made and set(members) & set(self.local):
-                    self._made[members] = self._communicator(members)
-            return self._made
+                if members not in self.made and set(members) & set(self.local):
+                    self.made[members] = self._communicator(members)
+            return self.made
 
     def _communicator(self, members: tuple[int, ...]) -> dict[int, Any]:
         own = [rank for rank in members if rank in self.ordinals]
@@ -118,15 +122,14 @@ class Gpus:
 
     def give_up(self) -> None:
         """End what is under way between the devices: a device has failed, and others would wait for it."""
-        for made in self._made.values():
-            for communicator in made.values():
-                native.nccl_abort(communicator)
-        self._made.clear()
+        made, self.made = self.made, {}
+        for communicator in (c for each in made.values() for c in each.values()):
+            native.nccl_abort(communicator)
         self.times += 1
 
     def living(self) -> Iterator[Any]:
         """The communicators of this process."""
-        for made in list(self._made.values()):
+        for made in list(self.made.values()):
             yield from made.values()
 
     @contextlib.contextmanager
@@ -223,11 +226,20 @@ def run(mesh: Mesh, programs: Programs, operands: Sequence[Sequence[Any]], meets
         for rank in gpus.local:
             found[rank] = whole(rank)
         return found
+
+    def or_give_up(rank: int) -> list[Any]:
+        try:
+            return whole(rank)
+        except BaseException as error:
+            failures.append(error)
+            gpus.give_up()  # at once: the others' threads may wait for what this device was to send
+            raise
+
+    failures: list[BaseException] = []
     try:
-        return rendezvous.run(gpus.grid, whole, remote)
-    except BaseException:
-        gpus.give_up()
-        raise
+        return rendezvous.run(gpus.grid, or_give_up, remote)
+    except BaseException as error:
+        raise (failures[0] if failures else error) from None
 
 
 @functools.cache

@@ -45,6 +45,9 @@ from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform
 
 _install_layouts(globals(), "fuser.random")
 _install_ranks(globals(), "fuser.random")
-_install_replays(globals(), "fuser.random", ("PRNGKey", "key", "key_impl", "key_dtype", "clone"))
+_COMPILED = "bernoulli bits categorical cauchy exponential gumbel laplace logistic normal uniform"
+_install_replays(
+    globals(), "fuser.random", ("PRNGKey", "key", "key_impl", "key_dtype", "clone"), compiled=_COMPILED.split()
+)
 
 __getattr__ = absent(__name__)

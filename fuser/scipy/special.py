@@ -323,4 +323,4 @@ def log_softmax(x: Any, /, *, axis: Any = None) -> Any:
 
 
 _install_ranks(globals(), "fuser.scipy")
-_install_replays(globals(), "fuser.scipy")
+_install_replays(globals(), "fuser.scipy", compiled=("expit", "log_softmax", "logsumexp", "softmax"))

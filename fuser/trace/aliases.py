@@ -75,21 +75,26 @@ def check_arguments(function: Any, what: str, arguments: Any, closed: Sequence[A
         check_aliases(leaves, function_name(function), what, path, closed)
 
 
+def parameters_of(function: Any) -> list[str]:
+    """The names of a function's parameters; none where it does not tell them."""
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
 def parameter_path(
     function: Any, number: int, arguments: Any, positions: Container[int] = (), names: Container[str] = ()
 ) -> str:
     """What the user calls the leaf with this number of `arguments`, a pair of those by position and by name: `x[0]['w']`.
 
-    Parameters at `positions`, or with `names`, are not among the arguments.
+    `function` may be its parameters' names. Parameters at `positions`, or with `names`, are not among the arguments.
     """
     paths = tree.paths(arguments)
     if number >= len(paths):
         return "(a Ref that it closes over)"
     path = paths[number]
-    try:
-        parameters = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        parameters = []
+    parameters = function if isinstance(function, list) else parameters_of(function)
     if path.startswith("[0]["):
         position, _, rest = path[4:].partition("]")
         index = int(position)

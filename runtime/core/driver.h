@@ -91,6 +91,7 @@ typedef struct {
     int number;
     Handle context; /* NULL: not started */
     Handle own_stream, capture_streams[CAPTURE_STREAMS], trial_stream;
+    Handle connecting; /* a stream without work: what waits there for other devices waits for no program of this one */
     Handle order_event;
     Handle condition;          /* the kernel that sets a graph's condition */
     Handle addresses;          /* the kernel that writes the addresses of a stack of matrices */

@@ -214,14 +214,17 @@ static int connect_all(Communicator **made, int count, double deadline) {
     Address blocks[MOST_DEVICES] = {0};
     int result = 0;
     for (int k = 0; !result && k < count; k++) {
+        Handle *stream = &made[k]->device->connecting;
         driver.context_set(made[k]->device->context);
-        result = driver.allocate(&blocks[k], 2 * (size_t)made[k]->count, made[k]->device->own_stream) ? 1 : 0;
+        result = *stream == NULL && driver.stream_create(stream, 1 /* non-blocking */) ? 1 : 0;
+        if (!result)
+            result = driver.allocate(&blocks[k], 2 * (size_t)made[k]->count, *stream) ? 1 : 0;
     }
     if (!result)
         result = nccl.group_start();
     for (int k = 0; !result && k < count; k++) {
         const Communicator *own = made[k];
-        Handle stream = own->device->own_stream;
+        Handle stream = own->device->connecting;
         Transfer swap = {.kind = SWAP, .bytes = 1};
         driver.context_set(own->device->context);
         result = begin_transfer(own, &swap, blocks[k], blocks[k] + (Address)own->count, stream);
@@ -235,12 +238,12 @@ static int connect_all(Communicator **made, int count, double deadline) {
     }
     for (int k = 0; k < count; k++) {
         driver.context_set(made[k]->device->context);
-        while (!result && driver.stream_query(made[k]->device->own_stream) == 600) {
+        while (!result && driver.stream_query(made[k]->device->connecting) == 600) {
             pause_shortly();
             result = now() > deadline ? TIMED_OUT : 0;
         }
         if (blocks[k] && !result)
-            driver.release(blocks[k], made[k]->device->own_stream);
+            driver.release(blocks[k], made[k]->device->connecting);
     }
     return result;
 }

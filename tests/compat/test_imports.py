@@ -83,6 +83,17 @@ def test_scalar_types_are_named_as_jax_names_them() -> None:
     assert said == "<class 'jax.numpy.float32'> [<class 'jax.numpy.bfloat16'>] True\n"
 
 
+def test_modules_of_extend_are_there_once_it_is_imported() -> None:
+    """As in JAX, which imports them with it (Haiku's tests of a generator of their own rely on that)."""
+    said = python("""
+        from fuser.compat import install_as_jax
+        install_as_jax()
+        import jax.extend as jex
+        print(*(getattr(jex, name).__name__.rpartition(".")[2] for name in ("backend", "core", "random", "source_info_util")))
+    """)
+    assert said.split() == ["backend", "core", "random", "source_info_util"]
+
+
 def test_installing_is_refused_once_jax_is_there() -> None:
     import jax
 

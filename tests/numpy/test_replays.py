@@ -12,6 +12,7 @@ import fuser.numpy as fnp
 from fuser import nn, random
 from fuser.config import config
 from fuser.ir.primitive import REGISTRY, Primitive
+from fuser.lax import replayed as replays
 from fuser.lax.replayed import Replayed
 from fuser.runtime.core import native
 from fuser.trace.core import type_of
@@ -21,7 +22,7 @@ LINE = np.linspace(-3, 3, 24, dtype=np.float32)
 CALLS = {
     "mean": lambda x: fnp.mean(x, axis=1, keepdims=True),
     "std": lambda x: fnp.std(x, axis=0, ddof=1),
-    "softmax": lambda x: nn.softmax(x),
+    "softplus": lambda x: nn.softplus(x),
     "clip": lambda x: fnp.clip(x, -1.0, 1.0),
     "take": lambda x: fnp.take(x, fnp.asarray([2, 0, 9]), axis=0),
     "matmul": lambda x: fnp.matmul(x, x.T),
@@ -167,3 +168,46 @@ def test_rules_planned_for_types_give_the_bits_of_evaluation(primitive: Primitiv
             assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
             assert found.tobytes() == wanted.tobytes()
     assert planned
+
+
+@pytest.mark.parametrize(
+    "function",
+    [nn.silu, nn.gelu, nn.softmax, nn.log_softmax, nn.sigmoid, nn.standardize, fuser.scipy.special.logsumexp],
+    ids=lambda f: f.__name__,
+)
+def test_functions_of_many_operations_give_the_bits_of_jit(function):
+    x = np.linspace(-3, 3, 60, dtype=np.float32).reshape(4, 15)
+    for value in (x, x[:3, :7]):
+        np.testing.assert_array_equal(function(value), fuser.jit(function)(value))
+
+
+@pytest.mark.parametrize("name", ["normal", "uniform", "bernoulli", "exponential", "gumbel", "categorical", "bits"])
+def test_draws_give_the_bits_of_jit(name):
+    key, function = fuser.random.key(3), getattr(fuser.random, name)
+    others = (fnp.zeros((3, 4)),) if name == "categorical" else (0.25, (3, 5)) if name == "bernoulli" else ((3, 5),)
+    wanted = fuser.jit(lambda key: function(key, *others))(key)
+    np.testing.assert_array_equal(function(key, *others), wanted)
+
+
+def test_bounds_of_uniform_are_operands():
+    key, before = fuser.random.key(3), len(fuser.random.uniform._met)
+    for low in np.linspace(0, 1, 9):
+        found = fuser.random.uniform(key, (7,), minval=float(low), maxval=2.0)
+        assert (np.asarray(found) >= np.float32(low)).all()
+    assert len(fuser.random.uniform._met) <= before + 1
+
+
+def test_lengths_that_grow_are_not_all_compiled(monkeypatch):
+    monkeypatch.setattr(replays, "COMPILED_AT_ONCE", 3)
+    function = replays.replayed(lambda x: fnp.exp(x) * 2 + 1, compiled=True)
+    compiled = []
+    monkeypatch.setattr(
+        replays.Replayed,
+        "compiler",
+        staticmethod(lambda *args, old=replays.Replayed.compiler: compiled.append(1) or old(*args)),
+    )
+    for size in range(1, 9):
+        np.testing.assert_allclose(function(np.ones(size, np.float32)), np.full(size, 2 * np.e + 1), rtol=1e-6)
+    assert len(compiled) == 3
+    function(np.ones(8, np.float32))
+    assert len(compiled) == 4

@@ -47,47 +47,52 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
     found = set(_window_writes(body, first, count, known))
     if not found:
         return eqn
-    eqns = [new for inner in body.eqns for new in (_by_window(inner) if inner in found else (inner,))]
+    eqns = [new for inner in body.eqns for new in (by_window(inner) if inner in found else (inner,))]
     return replace(eqn, params={**eqn.params, name: replace(body, eqns=tuple(eqns))})
 
 
 def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterator[Eqn]:
     """The scatters at one index that take a carry and, one after the other, give it back; of small carries those that write ever
     other places and that nothing else reads, whose iterations may run side by side."""
-    producers = body.producers
-    readers: dict[Any, list[Eqn | None]] = {}
-    for eqn in body.eqns:
-        for v in dict.fromkeys(eqn.operands()):
-            readers.setdefault(v, []).append(eqn)
-    for result in body.outvars:
-        readers.setdefault(result, []).append(None)
+    producers, read_by = body.producers, readers(body)
     for carry, out in zip(body.invars[first : first + count], body.outvars[:count]):
-        chain = _chain(carry, out, producers, readers)
+        chain = writes_from(out, producers, read_by)
+        if not chain or chain[0].invars[0] is not carry:
+            continue
         if len(chain) == 1 and carry.aval.size < LEAST:
-            chain = [e for e in chain if len(readers[carry]) == 1 and _counts(e.invars[1], producers, known)]
+            chain = [e for e in chain if len(read_by[carry]) == 1 and _counts(e.invars[1], producers, known)]
         elif carry.aval.size < LEAST:
             continue
         yield from (eqn for eqn in chain if eqn.primitive in COMBINE)
 
 
-def _chain(
-    carry: Operand, out: Operand, producers: Mapping[Operand, Eqn], readers: Mapping[Any, Sequence[Eqn | None]]
+def readers(graph: Graph) -> dict[Operand, list[Eqn | None]]:
+    """The equations that read each value; None for the graph's results."""
+    found: dict[Operand, list[Eqn | None]] = {}
+    for eqn in graph.eqns:
+        for v in dict.fromkeys(eqn.operands()):
+            found.setdefault(v, []).append(eqn)
+    for out in graph.outvars:
+        found.setdefault(out, []).append(None)
+    return found
+
+
+def writes_from(
+    out: Operand, producers: Mapping[Operand, Eqn], read_by: Mapping[Operand, Sequence[Eqn | None]]
 ) -> list[Eqn]:
-    """The writes from a carry to what it becomes; empty where there is more to it. What reads a value between two of them, as the
-    next write does itself (`_by_window`), must be windows that can be read without it (`forward_updates`)."""
+    """The writes of windows, in their order, that make a result of some array. What reads a value between two of them, as the next
+    write does itself (`by_window`), is a window that can be read without it (`forward_updates`)."""
     found: list[Eqn] = []
-    while out is not carry:
-        eqn = producers.get(out)
-        after = [reader for reader in readers[out] if not found or reader is not found[-1]]
-        if eqn is None or not _writes_window(eqn) or len(readers[out]) - len(after) != bool(found):
-            return []
-        if found and not (all(map(_reads_element, after)) and _is_narrow(eqn) and _is_narrow(found[-1])):
-            return []
-        if not found and after != [None]:
-            return []
+    while (eqn := producers.get(out)) is not None and _writes_window(eqn):
+        after = list(read_by[out])
+        if found:
+            after.remove(found[-1])
+        narrow = not found or (_is_narrow(eqn) and _is_narrow(found[-1]))
+        if not narrow or not (all(map(_reads_element, after)) if found else after == [None]):
+            break
         found.append(eqn)
         out = eqn.invars[0]
-    return found
+    return found[::-1]
 
 
 def _writes_window(eqn: Eqn) -> bool:
@@ -126,8 +131,10 @@ def _counts(indices: Operand, producers: Mapping[Operand, Eqn], known: Known) ->
     return sum(step is not None and step[1] != 0 for step in steps) == 1
 
 
-def _by_window(eqn: Eqn) -> Sequence[Eqn]:
-    """The scatter as equations on its window."""
+def by_window(eqn: Eqn) -> Sequence[Eqn]:
+    """A scatter at one index as equations on its window, the last of which is the update; an update is itself."""
+    if eqn.primitive is dynamic_update_slice_p:
+        return [eqn]
     aval, indices, updates = (v.aval for v in eqn.invars)
     numbers, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
     extents = _extents(eqn)
