@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import os
 import pathlib
 import struct
+import tempfile
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -169,8 +171,28 @@ def _written(group: FusionGroup) -> list[Any]:
 
 
 @contextlib.contextmanager
+def meeting_place() -> Iterator[None]:
+    """A folder in which the stand-ins of NCCL of several processes meet; who starts the processes may have named it."""
+    if "NCCL_STAND_IN_FOLDER" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="nccl-") as folder:
+        os.environ["NCCL_STAND_IN_FOLDER"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["NCCL_STAND_IN_FOLDER"]
+
+
+@contextlib.contextmanager
 def opened(devices: int = 1) -> Iterator[Device]:
     """The stand-in as the device of the Triton backend, or as several, with NCCL between them."""
+    with meeting_place(), _opened(devices) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _opened(devices: int) -> Iterator[Device]:
     found = Device(str(toolchain.compile_shared("".join(path.read_text() for path in SOURCES)).path))
     twins, backend = Twins(), triton_backend.Triton
     plain = backend.emit, code.images, memory.driver_opened, interpreter.active

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 pytest.importorskip("torch.distributed")
 pytest.importorskip("triton")
 
+import cuda_stand_in
 import processes_on_gpus
 
 from fuser import config
@@ -27,6 +29,12 @@ pytestmark = [
     pytest.mark.slow,  # they wait for each other
     pytest.mark.skipif(native is None, reason="the native core is not built, or turned off"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def folder() -> Iterator[None]:
+    with cuda_stand_in.meeting_place():
+        yield
 
 
 def start(count: int, gpus: int, *arguments: str, timeout: float = TIMEOUT) -> list[subprocess.Popen[str]]:
