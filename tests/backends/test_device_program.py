@@ -569,5 +569,5 @@ def test_kernels_by_hand_are_enqueued_too(device: cuda_stand_in.Device, name: st
     function, arrays = {**one_kernel_cases.CASES, **one_kernel_cases.SHIPPED}[name]
     compiled = on_device(function)
     steps = compiled.lower(*arrays).compile().executable.steps
-    assert [type(step) for step in steps] == [KernelStep] * (2 if name == "one of a pair" else 1)
+    assert [type(step) for step in steps] == [KernelStep]  # what follows the results runs before they are stored
     np.testing.assert_allclose(compiled(*arrays), fuser.jit(function, backend="c")(*arrays), rtol=1e-5, atol=1e-4)
