@@ -48,6 +48,7 @@ class Candidate:
         default_factory=dict
     )  # value: how many elements are read alone at computed indices
     reshaped: set[Var] = field(default_factory=set)  # values read through reshapes that keep the order of elements
+    uneven: set[Var] = field(default_factory=set)  # of the opaque ones those read in another order too, or in part
     cost: int = 0
     volume: int = 0  # operations, each times the bytes of its numbers
     narrowest: int = 16  # bytes of the narrowest number, by which a vector's lanes are counted
@@ -105,6 +106,7 @@ def product(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candid
     candidate = standalone(number, eqn, views, Kind.CONTRACTION, "")
     if all(limits.product_tile) and eqn.primitive is not attention_p:
         candidate.opaque = _reads_of_operands(eqn, views, limits.product_tile)
+        candidate.uneven = set(candidate.opaque)
     if eqn.primitive is attention_p:
         found = layouts(eqn.params["graph"])
     else:
@@ -152,6 +154,7 @@ def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> C
             else:
                 times = form.times(operand, index, view.source.aval.size)
                 candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
+                candidate.uneven.add(view.source)
     return candidate
 
 
@@ -202,6 +205,8 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
                 candidate.gathered[view.source] = 0 if (1, *eqn.params["slice_sizes"])[-1] >= FEW else size
             if view.dense and fusion is not Fusion.MOVEMENT:
                 candidate.reshaped.add(view.source)
+            if not view.dense or fusion is Fusion.MOVEMENT or view.source.aval.size != math.prod(domain):
+                candidate.uneven.add(view.source)
     if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
         candidate.layout[eqn.invars[0]] = labels
     accesses = [layout, *(read for several in candidate.reads.values() for read in several)]
@@ -513,7 +518,7 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
         a.cost = math.ceil(a.cost * copies)
         elements = sum(b.gathered.pop(v, 0) for v in b.opaque.keys() & a.produced)
         a.gathered |= {v: a.gathered.get(v, 0) + elements for v in a.inputs if elements and v.aval.size > 1}
-        _forget_axes(a, copies)
+        _forget_axes(a, copies, b.uneven & a.produced)
         big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
         rows, cols, kind, partial, order = b.parallel, b.reduced, b.kind, b.partial, b.order
     else:
@@ -539,10 +544,13 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     return big
 
 
-def _forget_axes(candidate: Candidate, times: float) -> None:
-    """The candidate's values will be computed wherever they are read, so many times each, along no axes of their own."""
-    domain = math.prod(axis.extent for axis in candidate.axes)
+def _forget_axes(candidate: Candidate, times: float, uneven: set[Var]) -> None:
+    """The candidate's values will be computed wherever they are read, so many times each, along no axes of their own; `uneven` are those
+    that are not read in order."""
+    domain, whole = math.prod(axis.extent for axis in candidate.axes), {tuple(candidate.order)}
     for var in candidate.inputs:
+        if uneven or times > 1 or (var in candidate.reads and candidate.reads[var] != whole):
+            candidate.uneven.add(var)
         own = domain / max(var.aval.size, 1) if var in candidate.reads else 0
         candidate.opaque[var] = (candidate.opaque.get(var, 0) + own) * times
     candidate.reads, candidate.layout, candidate.parallel, candidate.reduced, candidate.order = {}, {}, [], [], []
@@ -562,6 +570,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     big.innermost |= {rename.get(x, x) for x in small.innermost}
     big.column_sums |= small.column_sums
     big.reshaped |= small.reshaped
+    big.uneven |= small.uneven
     for var, dims in small.layout.items():
         big.layout.setdefault(var, layout(dims))
     for var, several in small.reads.items():

@@ -56,7 +56,7 @@ def division(a: Candidate, b: Candidate, opaque: set[Var], target: Target) -> st
     offset of each element, one number after the other."""
     values = [v for v in opaque & b.reshaped if v in a.layout]
     uneven = [
-        v for v in values if a.opaque or any(read != a.layout[v] for several in a.reads.values() for read in several)
+        v for v in values if a.uneven or any(read != a.layout[v] for several in a.reads.values() for read in several)
     ]
     if not uneven:
         return None

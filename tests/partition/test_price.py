@@ -9,6 +9,8 @@ import fuser.numpy as fnp
 from fuser.ops.movement import pad_p
 from fuser.partition.group import Kind
 
+RNG = np.random.default_rng(0)
+
 
 def test_what_lies_in_another_order_stands_beside_one_array_and_no_more() -> None:
     """In tiles, each further array would be read and written a tile's row at a time."""
@@ -21,6 +23,25 @@ def test_what_lies_in_another_order_stands_beside_one_array_and_no_more() -> Non
     assert len(plan.groups) == 2
     assert any("in tiles beside what lies in another order" in decision.reason for decision in plan.decisions)
     assert len(fuser.jit(lambda x: fnp.tanh(x).T).lower(np.zeros((1000, 900), np.float32)).plan.groups) == 1
+
+
+def test_reshapes_that_keep_the_order_divide_nothing() -> None:
+    """However many stand between element by element operations: offsets are then the same in all of them."""
+    x, y, b = (RNG.standard_normal(shape).astype(np.float32) for shape in (1 << 16, (512, 128), (128,)))
+    chain = lambda x, y: (
+        fnp.tanh((fnp.exp((x * 2).reshape(-1, 128)) + y).reshape(-1)).reshape(64, -1) * x.reshape(64, -1)
+    )
+    summed = lambda x, y: fnp.abs(fnp.exp((x + 1).reshape(256, 256)).reshape(512, 128) - y).reshape(-1, 8, 32).sum(-1)
+    over_columns = lambda x, b: fnp.tanh((fnp.exp((x * 2).reshape(-1, 128)) + b).reshape(-1)) * 3
+    assert len(fuser.jit(chain).lower(x, y).plan.groups) == len(fuser.jit(summed).lower(x, y).plan.groups) == 1
+    assert any("dividing" in decision.reason for decision in fuser.jit(over_columns).lower(x, b).plan.decisions)
+    wide = x.astype(np.float64)
+    wanted = np.tanh((np.exp((wide * 2).reshape(-1, 128)) + y).reshape(-1)).reshape(64, -1) * wide.reshape(64, -1)
+    np.testing.assert_allclose(np.asarray(fuser.jit(chain)(x, y)), wanted, rtol=0, atol=1e-5)
+    wanted = np.abs(np.exp((wide + 1).reshape(256, 256)).reshape(512, 128) - y).reshape(-1, 8, 32).sum(-1)
+    np.testing.assert_allclose(np.asarray(fuser.jit(summed)(x, y)), wanted, rtol=1e-5)
+    wanted = np.tanh((np.exp((wide * 2).reshape(-1, 128)) + b).reshape(-1)) * 3
+    np.testing.assert_allclose(np.asarray(fuser.jit(over_columns)(x, b)), wanted, rtol=0, atol=1e-5)
 
 
 def test_offsets_of_elements_are_not_divided() -> None:
