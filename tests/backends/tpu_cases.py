@@ -16,6 +16,7 @@ import fuser.numpy as fnp
 from bench.workload import Workload
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import ArrayType
+from fuser.ops.column_major import COLUMN_MAJOR
 from fuser.trace.core import bind
 from tests.backends.triton_cases import Form, f32, layer_norm, of, places, reductions, softmax
 
@@ -56,6 +57,8 @@ HOST = frozenset(
         "rng_bit_generator",
     ]
 )
+# What the Triton backend alone makes factorisations, transforms and ragged products of; no other backend meets these.
+OF_GPUS = frozenset(["dft", "grouped_matmul", "grouped_sums", *(primitive.name for primitive in COLUMN_MAJOR)])
 
 FORMS: dict[str, Form] = {
     # one axis, several, ragged ones; neighbours along different axes
