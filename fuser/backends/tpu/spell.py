@@ -256,10 +256,10 @@ HELPERS: dict[str, str] = {
     return first ^ second""",
     "random_split": """def random_split(keys, shape):
     return jnp.stack(counted(keys, shape), axis=-1)""",
-    "fold_in": """def fold_in(keys, numbers):
-    return hashed(keys, jnp.zeros_like(numbers), numbers)""",
     "hashed": """def hashed(keys, high, low):
     return jnp.stack(threefry(keys[..., 0], keys[..., 1], high, low), axis=-1)""",
+    "fold_in": """def fold_in(keys, numbers):
+    return hashed(keys, jnp.zeros_like(numbers), numbers)""",
     "seed": """def seed(numbers):
     words = numbers.astype(jnp.uint32)
     return jnp.stack([jnp.zeros_like(words), words], axis=-1)""",
