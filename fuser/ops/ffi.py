@@ -101,8 +101,8 @@ def sequential(
 
     def body(*inputs: Any) -> list[Any]:
         known, row = iter(inputs[: len(fixed)]), iter(inputs[len(fixed) :])
-        found: list[Any] = primitive.bind(*(next(known if d is None else row) for d in dims), **params)
-        return found
+        found: Any = primitive.bind(*(next(known if d is None else row) for d in dims), **params)
+        return list(found) if primitive.multiple_results else [found]
 
     avals = [*map(type_of, fixed), *(type_of(r).without(0) for r in rows)]
     graph, consts = close(stage(body, avals, primitive.name))

@@ -6,7 +6,7 @@ negative; rows behind all groups have no matrix, and give 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
 from fuser.ir.types import FLOATS, ArrayType, bfloat16, sum_dtype
 from fuser.ops.family import sample
+from fuser.ops.ffi import sequential
+from fuser.trace.batch import size_of
 
 DTYPES = (FLOATS[0], bfloat16, FLOATS[2])
 SIZES = np.dtype("int32")
@@ -31,6 +33,15 @@ def _bounds(sizes: np.ndarray, rows: int) -> Iterator[slice]:
     for size in sizes.tolist():
         yield slice(min(end, rows), min(end + size, rows))
         end += size
+
+
+def _grouped(name: str, type: Callable[..., Any], eval: Callable[..., Any], samples: Callable[..., Any]) -> Primitive:
+    def batch(operands: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+        (found,) = sequential(primitive, operands, dims, size_of(operands, dims), params)
+        return found, 0
+
+    primitive = Primitive(name, Fusion.LIBRARY, type=type, eval=eval, batch=batch, samples=samples)
+    return register(primitive)
 
 
 def _matmul_type(x: ArrayType, y: ArrayType, sizes: ArrayType, transposed: bool, dtype: np.dtype) -> ArrayType:
@@ -62,9 +73,7 @@ def _matmul_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 # (m, k), (g, k, n) or transposed (g, n, k), and the sizes (g,) → (m, n): each row times the matrix of its group.
-grouped_matmul_p: Primitive = register(
-    Primitive("grouped_matmul", Fusion.LIBRARY, type=_matmul_type, eval=_matmul, samples=_matmul_samples)
-)
+grouped_matmul_p = _grouped("grouped_matmul", _matmul_type, _matmul, _matmul_samples)
 
 
 def _sums_type(x: ArrayType, y: ArrayType, sizes: ArrayType, dtype: np.dtype) -> ArrayType:
@@ -87,6 +96,4 @@ def _sums_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 # (m, k), (m, n) and the sizes (g,) → (g, k, n): of each group the sum of its rows' outer products.
-grouped_sums_p: Primitive = register(
-    Primitive("grouped_sums", Fusion.LIBRARY, type=_sums_type, eval=_sums, samples=_sums_samples)
-)
+grouped_sums_p = _grouped("grouped_sums", _sums_type, _sums, _sums_samples)
