@@ -135,7 +135,6 @@ SCALAR: dict[str, tuple[str, Any, Any]] = {
         np.ones((8, 33), np.uint64),
     ),
     "complex arc sine": ("complex asin", lambda x: fnp.arcsin(x), C),
-    "quotient of 64 bits": ("divide integers", lambda x: x // (x + 1), np.ones(N, np.uint64)),
     "repeated": ("integer division", lambda x: fnp.repeat(x, 11) + 1, F),
     "gather of bytes": ("elements of uint8", lambda x: x[x.astype(np.int32) * 5000], I[:100].astype(np.uint8)),
 }
@@ -209,6 +208,16 @@ def test_loops_that_are_not_vectorised_have_a_reason(name: str, tmp_path: Any) -
     reason, count = source.launch["scalar"]
     assert words in reason and count >= x.size
     assert left_scalar(source, gcc(), tmp_path), source.text
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_quotients_of_64_bits_are_vectors_where_these_become_doubles(dtype: Any, tmp_path: Any) -> None:
+    with fuser.enable_x64():
+        (source,) = sources(lambda x: x // (x + 1), np.ones(N, dtype))
+    alone = "avx512dq" not in toolchain.processor()
+    assert ("scalar" in source.launch) is alone
+    assert left_scalar(source, gcc(), tmp_path) is alone, source.text
+    assert not alone or "divide integers" in source.launch["scalar"][0]
 
 
 @pytest.mark.parametrize("extent", [8, 16, 24, 48])

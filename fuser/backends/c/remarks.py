@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import NEAR, Emitter
 from fuser.backends.c.schedules import masking
@@ -106,7 +104,7 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
         return (
             f"complex {node.op} is computed one number after the other; functions of real and imaginary parts are not"
         )
-    wide = dtype.kind in "iu" and dtype.itemsize == 8 and not _by_doubles(dtype)
+    wide = dtype.kind in "iu" and dtype.itemsize == 8 and not _by_doubles()
     if wide and node.op in ("div", "rem") and writer.follows(node.args[1], axis):
         return "processors divide integers of 64 bits one after the other; not so by a constant, and not narrower ones"
     if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
@@ -114,9 +112,9 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
     return ""
 
 
-def _by_doubles(dtype: np.dtype) -> bool:
-    """Whether vectors of such integers become doubles, which are divided."""
-    return dtype.kind == "i" and "avx512dq" in toolchain.processor()
+def _by_doubles() -> bool:
+    """Whether vectors of integers of 64 bits become doubles, which are divided."""
+    return "avx512dq" in toolchain.processor()
 
 
 def _stands_still(writer: Emitter, division: Div) -> bool:
