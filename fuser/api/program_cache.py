@@ -13,9 +13,8 @@ from typing import Any
 from fuser.config import config
 
 MOST_PROGRAMS = 1024  # of one function
-MOST_FUNCTIONS = (
-    4096  # the oldest are dropped: a program may hold its function, by a derivative rule that closes over it
-)
+# The oldest are dropped: a program may hold its function, by a derivative rule that closes over it.
+MOST_FUNCTIONS = 4096
 
 _PROGRAMS: weakref.WeakKeyDictionary[types.FunctionType, dict[Any, Any]] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()

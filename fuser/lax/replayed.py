@@ -26,7 +26,7 @@ from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.core import native
 from fuser.runtime.executable import Executable, LibraryStep
 from fuser.trace import transfers, tree
-from fuser.trace.core import EVALUATION, Tracer, current, type_of
+from fuser.trace.core import EVALUATION, Tracer, type_of
 from fuser.trace.recorded import recorded
 from fuser.trace.stage import stage
 
@@ -96,15 +96,7 @@ class Replayed(_Base):
         self._forget()
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that the native core does not understand; NumPy's arrays of 64 bits, and those whose elements lie apart, it
-        does once they are arrays of 32 and dense."""
-        if current() is EVALUATION and not transfers.guarded():
-            narrow = [
-                as_value(a) if type(a) is np.ndarray and _unfit(a) and n not in self.numbers else a
-                for n, a in enumerate(args)
-            ]
-            if any(a is not b for a, b in zip(args, narrow)):
-                return self(*narrow, **kwargs)
+        """A call that the native core does not understand."""
         return self._unrecorded(*args, **kwargs)
 
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
@@ -234,12 +226,6 @@ def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, .
     alone, both, named = parameter_names(function)
     numbers = tuple(n for n, name in enumerate((*alone, *both)) if name not in OPERANDS)
     return numbers, tuple(name for name in (*both, *named) if name not in OPERANDS)
-
-
-def _unfit(array: np.ndarray) -> bool:
-    """Whether an array becomes another one on its way in."""
-    wide = array.dtype in _WIDE and not config.enable_x64
-    return wide or (not array.flags.c_contiguous and array.dtype.kind not in "OSU")
 
 
 def _evaluates_here() -> bool:

@@ -32,8 +32,6 @@ from fuser.runtime.executable import Executable
 from fuser.runtime.processes import processes
 
 LIBRARIES = ("libnccl.so.2",)
-
-
 Programs = Mapping[int, Executable]  # by device
 
 
@@ -46,9 +44,8 @@ class Member:
     def communicator(self, names: tuple[Any, ...], groups: Any) -> Any:
         """How it reaches the devices that differ from it along these axes; it waits for them."""
         members = self.gpus.grid.group(self.rank, names, groups)
-        made = self.gpus.made.get(
-            members
-        )  # without the lock: who makes others may wait for what this device is about to send
+        # Without the lock: who makes others may wait for what this device is about to send.
+        made = self.gpus.made.get(members)
         return (made or self.gpus.communicators(names, groups)[members])[self.rank]
 
     def place(self, names: tuple[Any, ...], groups: Any) -> int:

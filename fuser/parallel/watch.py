@@ -31,9 +31,8 @@ class _Run:
     what: str = ""  # the last program, and where its collectives stand
     beat: int = 0
     thread: threading.Thread | None = None
-    seen: dict[int, tuple[Any, float]] = field(
-        default_factory=dict
-    )  # of other processes what they last wrote, and since when
+    # Of other processes what they last wrote, and since when.
+    seen: dict[int, tuple[Any, float]] = field(default_factory=dict)
 
 
 _run = _Run()

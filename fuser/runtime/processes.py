@@ -15,9 +15,8 @@ class Processes:
 
     index: int = 0
     counts: tuple[int, ...] | None = None
-    gpus: tuple[
-        tuple[int, ...], ...
-    ] = ()  # of each process the GPUs of its machine that are its own, where there are several processes
+    # Of each process the GPUs of its machine that are its own, where there are several processes.
+    gpus: tuple[tuple[int, ...], ...] = ()
 
     @property
     def count(self) -> int:

@@ -83,7 +83,7 @@ def writes_from(
     """The writes of windows, in their order, that make a result of some array. What reads a value between two of them, as the next
     write does itself (`by_window`), is a window that can be read without it (`forward_updates`)."""
     found: list[Eqn] = []
-    while (eqn := producers.get(out)) is not None and _writes_window(eqn):
+    while (eqn := producers.get(out)) is not None and writes_window(eqn):
         after = list(read_by[out])
         if found:
             after.remove(found[-1])
@@ -95,7 +95,7 @@ def writes_from(
     return found[::-1]
 
 
-def _writes_window(eqn: Eqn) -> bool:
+def writes_window(eqn: Eqn) -> bool:
     if eqn.primitive is dynamic_update_slice_p:
         return True
     single = eqn.primitive in COMBINE and eqn.invars[1].aval.ndim == 1

@@ -14,7 +14,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.types import ArrayType
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
-from fuser.passes.indexing.scatter_to_update import LEAST, by_window, readers, writes_from
+from fuser.passes.indexing.scatter_to_update import LEAST, by_window, readers, writes_from, writes_window
 
 
 def hoist_updates(graph: Graph) -> Graph:
@@ -69,6 +69,9 @@ def _without(eqn: Eqn, out: Var) -> tuple[Eqn, Sequence[Eqn]]:
 
 def _chains(branches: Sequence[Graph], number: int) -> tuple[int | None, list[list[Eqn]]]:
     """The operand that all branches hand on as this result, and the writes of each to it; None where there is none such."""
+    made = [graph.producers.get(graph.outvars[number]) for graph in branches]
+    if not any(eqn is not None and writes_window(eqn) for eqn in made):
+        return None, []
     chains, positions = [], set()
     for graph in branches:
         chain = writes_from(graph.outvars[number], graph.producers, readers(graph))
