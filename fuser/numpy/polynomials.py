@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.ir.types import is_complex
-from fuser.lax.values import as_value, promote, promote_inexact
+from fuser.lax.values import as_value, convert, promote, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
@@ -133,6 +133,8 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Any:
     (x,) = promote_inexact("roots", V.atleast_1d(as_value(p, "roots")))
     if x.ndim != 1:
         raise ValueError("Input must be a rank-1 array.")
+    if x.shape[0] < 2:  # whatever the value is
+        return zeros(0, _complex(x.dtype))
     trailing = 0
     if strip_zeros:
         if isinstance(x, Tracer):
@@ -159,7 +161,7 @@ def poly(seq_of_zeros: Any) -> Any:
 
     (x,) = promote_inexact("poly", V.atleast_1d(as_value(seq_of_zeros, "poly")))
     if x.ndim == 2 and x.shape[0] == x.shape[1] and x.shape[0]:
-        x = eigvals(x)
+        x = eigvals(x if x.dtype.itemsize >= 4 else convert(x, np.dtype(np.float32)))
     if x.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
     if not x.shape[0]:

@@ -346,8 +346,12 @@ def bincount(
 ) -> Any:
     """How often each integer occurs (or the sum of its weights), for 0 … length-1; without `length`, values must be known."""
     x = as_value(x, "bincount")
-    if x.dtype.kind not in "iub" or x.ndim != 1:
+    if x.dtype.kind not in "iub":
         raise TypeError(f"bincount takes a vector of integers, got {x.dtype.name} of shape {x.shape}")
+    if x.ndim != 1:
+        raise ValueError(
+            f"only 1-dimensional input supported: bincount takes a vector of integers, got shape {x.shape}"
+        )
     if length is None:
         values = known(x, "bincount", "give length=")
         length = max(minlength, int(values.max(initial=-1)) + 1, 0)

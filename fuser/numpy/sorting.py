@@ -250,12 +250,14 @@ def nanpercentile(
 
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """The middle value along `axis`, or the mean of the middle two."""
-    return quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+    found = quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+    return convert(found, found.dtype)  # never weak, as JAX has it
 
 
 def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """The median of what is not nan."""
-    return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+    found = nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+    return convert(found, found.dtype)
 
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")

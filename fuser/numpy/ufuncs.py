@@ -358,8 +358,9 @@ def log10(x: Any, /) -> Any:
 
 
 def _logarithm(function: str, x: Any, base: float) -> Any:
-    """log(x) / base, part by part: a quotient of complex numbers makes nan of an infinite part."""
+    """log(x) / base, part by part: a quotient of complex numbers makes nan of an infinite part. Never weak, as JAX has it."""
     x = bind(E.log_p, inexact_operand(function, x))
+    x = convert(x, x.dtype)
     return _each_part(x, lambda part: bind(E.div_p, part, literal(base, part.dtype, part.weak_type)))
 
 

@@ -80,8 +80,8 @@ class RegularGridInterpolator:
         d = len(self.grid)
         points = fnp.stack(fnp.broadcast_arrays(*xi), -1) if isinstance(xi, tuple) else fnp.asarray(xi)
         points = points if points.ndim else points[None]
-        if points.ndim == 1 and d == 1:
-            points = points[:, None]
+        if points.ndim == 1 and points.shape[0] % d == 0:  # as SciPy reads it: points one after another
+            points = fnp.reshape(points, (-1, d))
         if points.shape[-1] != d:
             raise ValueError(
                 f"the requested sample points xi have dimension {points.shape[-1]}, but this RegularGridInterpolator has dimension {d}"

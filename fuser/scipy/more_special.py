@@ -117,12 +117,12 @@ def owens_t(h: Any, a: Any) -> Any:
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     """Kummer's hypergeometric function Σ (a)_k/(b)_k·x^k/k!, elementwise, of real numbers."""
-    return _several("hyp1f1", C.hyp1f1_p, *map(fnp.asarray, (a, b, x)))
+    return _strong(_several("hyp1f1", C.hyp1f1_p, *map(fnp.asarray, (a, b, x))))
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
     """Gauss' hypergeometric function Σ (a)_k (b)_k/(c)_k·x^k/k!, elementwise, of real numbers. Derivative by x alone."""
-    return _several("hyp2f1", C.hyp2f1_p, a, b, c, x)
+    return _strong(_several("hyp2f1", C.hyp2f1_p, a, b, c, x))
 
 
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Any:

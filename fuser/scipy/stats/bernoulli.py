@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser import numpy as fnp
 from fuser.scipy.special import xlog1py, xlogy
-from fuser.scipy.stats.support import floats, probability
+from fuser.scipy.stats.support import floats, probability, settled
 
 
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Any:
@@ -26,11 +26,11 @@ def cdf(k: Any, p: Any) -> Any:
     """0 below 0, 1 - p up to 1, 1 from there on; nan for p outside [0, 1] or nan; elementwise."""
     k, p = floats("bernoulli.cdf", k, p)
     wrong = fnp.isnan(p) | fnp.isnan(k) | (p < 0) | (p > 1)
-    return fnp.where(wrong, np.nan, fnp.where(k < 0, 0.0, fnp.where(k < 1, 1 - p, 1.0)))
+    return settled(fnp.where(wrong, np.nan, fnp.where(k < 0, 0.0, fnp.where(k < 1, 1 - p, 1.0))))
 
 
 def ppf(q: Any, p: Any) -> Any:
-    """The least k with cdf(k) ≥ q: 0 for q ≤ 1 - p, else 1; -1 at q = 0; nan for p or q outside [0, 1]; elementwise."""
+    """The least k with cdf(k) ≥ q: 0 for q ≤ 1 - p, else 1; nan for p or q outside [0, 1]; elementwise."""
     q, p = floats("bernoulli.ppf", q, p)
     wrong = fnp.isnan(q) | fnp.isnan(p) | (p < 0) | (p > 1) | (q < 0) | (q > 1)
-    return fnp.where(wrong, np.nan, fnp.where(q == 0, -1.0, fnp.where(q <= 1 - p, 0.0, 1.0))).astype(q.dtype)
+    return fnp.where(wrong, np.nan, fnp.where(q <= 1 - p, q * 0, 1.0))

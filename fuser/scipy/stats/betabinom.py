@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser import numpy as fnp
 from fuser.scipy.special import betaln
-from fuser.scipy.stats.support import floats, probability, strong
+from fuser.scipy.stats.support import floats, probability
 
 
 def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Any:
@@ -22,7 +22,7 @@ def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Any:
     found = choices + betaln(y + a, n - y + b) - betaln(a, b)
     inside = fnp.logical_and(y >= 0, y < n + 1)
     wrong = (n < 0) | (a <= 0) | (b <= 0)
-    return strong(fnp.where(wrong, np.nan, fnp.where(inside, found, -np.inf)))
+    return fnp.where(wrong, np.nan, fnp.where(inside, found, -np.inf))
 
 
 pmf = probability(logpmf)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from fuser import numpy as fnp
-from fuser.scipy.stats.support import density, exponential, floats
+from fuser.scipy.stats.support import adaptable, density, exponential
 
 
 def _height(function: str, x: Any, loc: Any, scale: Any) -> tuple[Any, Any, Any]:
     """(z, where x is below the support, scale)."""
-    x, loc, scale = floats(function, x, loc, scale)
+    x, loc, scale = adaptable(function, x, loc, scale)
     return (x - loc) / scale, x < loc, scale
 
 
@@ -48,6 +48,6 @@ sf = exponential("sf", "The probability of values above x, elementwise.", logsf)
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The x with cdf(x) = q, elementwise; nan for q outside [0, 1]."""
-    q, loc, scale = floats("expon.ppf", q, loc, scale)
+    q, loc, scale = adaptable("expon.ppf", q, loc, scale)
     outside = fnp.logical_or(q < 0, q > 1)
     return fnp.where(outside, np.nan, -scale * fnp.log1p(-q) + loc)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser import numpy as fnp
 from fuser.scipy.special import gammainc, gammaincc, gammaln, xlogy
-from fuser.scipy.stats.support import density, floats, logarithm
+from fuser.scipy.stats.support import adaptable, density, floats, logarithm
 
 
 def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Any:
@@ -30,7 +30,7 @@ def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Any:
 
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The probability of values above x, elementwise; 1 below loc, for each a."""
-    x, a, loc, scale = floats("gamma.sf", x, a, loc, scale)
+    x, a, loc, scale = adaptable("gamma.sf", x, a, loc, scale)
     z = (x - loc) / scale
     return fnp.where(z < 0, 1, gammaincc(a, z))
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from fuser import numpy as fnp
-from fuser.scipy.stats.support import density, exponential, floats
+from fuser.scipy.stats.support import adaptable, density, exponential, settled
 
 
 def _height(function: str, x: Any, loc: Any, scale: Any) -> tuple[Any, Any]:
     """(z, scale) with z = (x - loc) / scale; both nan where scale ≤ 0."""
-    x, loc, scale = floats(function, x, loc, scale)
+    x, loc, scale = adaptable(function, x, loc, scale)
     scale = fnp.where(scale > 0, scale, np.nan)
     return (x - loc) / scale, scale
 
@@ -37,7 +37,7 @@ cdf = exponential("cdf", "The probability of values up to x, elementwise.", logc
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The probability of values above x, elementwise."""
-    return -fnp.expm1(logcdf(x, loc, scale))
+    return settled(-fnp.expm1(logcdf(x, loc, scale)))
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
@@ -47,6 +47,6 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
 
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The x with cdf(x) = p, elementwise; nan for p outside (0, 1)."""
-    p, loc, scale = floats("gumbel_r.ppf", p, loc, scale)
+    p, loc, scale = adaptable("gumbel_r.ppf", p, loc, scale)
     inside = fnp.logical_and(p > 0, p < 1)
     return fnp.where(inside, -fnp.log(-fnp.log(p)) * scale + loc, np.nan)

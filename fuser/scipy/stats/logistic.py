@@ -6,7 +6,7 @@ from typing import Any
 
 from fuser import numpy as fnp
 from fuser.scipy.special import expit, logit
-from fuser.scipy.stats.support import density, floats
+from fuser.scipy.stats.support import adaptable, density, floats
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
@@ -21,13 +21,13 @@ pdf = density(logpdf)
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The probability of values up to x, elementwise."""
-    x, loc, scale = floats("logistic.cdf", x, loc, scale)
+    x, loc, scale = adaptable("logistic.cdf", x, loc, scale)
     return expit((x - loc) / scale)
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The probability of values above x, elementwise."""
-    x, loc, scale = floats("logistic.sf", x, loc, scale)
+    x, loc, scale = adaptable("logistic.sf", x, loc, scale)
     return expit(-((x - loc) / scale))
 
 

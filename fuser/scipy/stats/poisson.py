@@ -8,12 +8,12 @@ import numpy as np
 
 from fuser import numpy as fnp
 from fuser.scipy.special import gammaincc, gammaln, xlogy
-from fuser.scipy.stats.support import floats, probability, strong
+from fuser.scipy.stats.support import adaptable, floats, probability
 
 
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Any:
     """The logarithm of exp(-mu)·mu^k / k!, for whole k - loc ≥ 0; elementwise."""
-    k, mu, loc = floats("poisson.logpmf", k, mu, loc)
+    k, mu, loc = adaptable("poisson.logpmf", k, mu, loc)
     x = k - loc
     found = xlogy(x, mu) - gammaln(x + 1) - mu
     return fnp.where(fnp.logical_or(x < 0, fnp.round(k) != k), -np.inf, found)
@@ -26,7 +26,7 @@ def cdf(k: Any, mu: Any, loc: Any = 0) -> Any:
     """The probability of values up to k, elementwise."""
     k, mu, loc = floats("poisson.cdf", k, mu, loc)
     x = k - loc
-    return strong(fnp.where(x < 0, 0.0, gammaincc(fnp.maximum(fnp.floor(x) + 1, 1), mu)))
+    return fnp.where(x < 0, 0.0, gammaincc(fnp.maximum(fnp.floor(x) + 1, 1), mu))
 
 
 def entropy(mu: Any, loc: Any = 0) -> Any:

@@ -75,7 +75,7 @@ def _mode_of_nothing(x: Any, axis: int | None, keepdims: bool) -> ModeResult:
 
 
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Any:
-    """The ranks from 1 of the elements along `axis` (of all, as a vector, for None), as the default float.
+    """The ranks from 1 of the elements along `axis` (of all, as a vector, for None), as the default float; nan beside a nan.
 
     Equal elements share the average, "min" or "max" of their ranks, get the same rank and no gap ("dense"), or keep their
     order ("ordinal"). ValueError for another method.
@@ -90,6 +90,11 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
 
 
 def _ranks(x: Any, method: str) -> Any:
+    found = _ranks_of_numbers(x, method)
+    return fnp.where(fnp.any(fnp.isnan(x)), np.nan, found) if dtypes.issubdtype(x.dtype, np.inexact) else found
+
+
+def _ranks_of_numbers(x: Any, method: str) -> Any:
     order = fnp.argsort(x)
     place = fnp.zeros(x.size, order.dtype).at[order].set(fnp.arange(x.size, dtype=order.dtype), unique_indices=True)
     if method == "ordinal":

@@ -14,16 +14,21 @@ Function = Callable[..., Any]
 
 
 def floats(function: str, *operands: Any) -> list[Any]:
-    """The operands in their common real floating dtype. ValueError for complex numbers."""
+    """The operands in their common real floating dtype, weak only as scalars. ValueError for complex numbers."""
+    return [settled(v) for v in adaptable(function, *operands)]
+
+
+def adaptable(function: str, *operands: Any) -> list[Any]:
+    """As `floats`, with whatever weak type promotion gives."""
     values = promote_inexact(function, *operands)
     if any(is_complex(v.dtype) for v in values):
         raise ValueError(f"{function} takes real numbers, got {' and '.join(v.dtype.name for v in values)}")
     return values
 
 
-def strong(x: Any) -> Any:
-    """`x` without a weak type."""
-    return convert(x, x.dtype)
+def settled(x: Any) -> Any:
+    """`x`, without a weak type unless it is a scalar, as JAX's distributions give it."""
+    return convert(x, x.dtype) if x.ndim else x
 
 
 def exponential(name: str, text: str, logarithm: Function) -> Function:

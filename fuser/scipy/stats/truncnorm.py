@@ -51,7 +51,9 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The logarithm of `cdf`, elementwise; nan where a ≥ b."""
     z, a, b, _ = _arguments("truncnorm.logcdf", x, a, b, loc, scale)
     middle = fnp.where(fnp.isfinite(a), a + fnp.minimum(b - a, 1) / 2, fnp.minimum(b, 0) - 1)
-    inside = fnp.where((z > a) & (z < b), z, middle)  # elsewhere of no account, and without a nan in its derivative
+    inside = fnp.where(
+        (z > a) & (z < b) | fnp.isnan(z), z, middle
+    )  # elsewhere of no account, and without a nan in its derivative
     below = _log_mass(a, inside) - _log_mass(a, b)
     above = _log_mass(inside, b) - _log_mass(a, b)
     found = fnp.where(below > -0.1, fnp.log1p(-fnp.exp(above)), below)  # near 1 from the other side

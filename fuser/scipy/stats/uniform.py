@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fuser import numpy as fnp
-from fuser.scipy.stats.support import density, floats
+from fuser.lax.values import convert
+from fuser.scipy.stats.support import adaptable, density, floats
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
@@ -22,11 +23,12 @@ pdf = density(logpdf)
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The probability of values up to x, elementwise."""
     x, loc, scale = floats("uniform.cdf", x, loc, scale)
-    return fnp.where(x <= loc, 0.0, fnp.where(x >= loc + scale, 1.0, (x - loc) / scale))
+    found = fnp.where(x <= loc, 0.0, fnp.where(x >= loc + scale, 1.0, (x - loc) / scale))
+    return convert(found, found.dtype)  # never weak, as JAX has it
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The x with cdf(x) = q, elementwise; nan for q outside [0, 1]."""
-    q, loc, scale = floats("uniform.ppf", q, loc, scale)
+    q, loc, scale = adaptable("uniform.ppf", q, loc, scale)
     wrong = fnp.isnan(q) | (q < 0) | (q > 1)
     return fnp.where(wrong, np.nan, loc + q * scale)
