@@ -187,11 +187,8 @@ def pairs(run: Run) -> Cases:
 
 
 def _paired(run: Run, function: Callable[..., Any], word: str, types: Any) -> Row:
-    random = np.random.default_rng(0)
-    whole = lambda t: t.dtype.kind == "i"
-    array = lambda t: (random.integers(0, 1000, t.shape) if whole(t) else random.standard_normal(t.shape, np.float32)).astype(t.dtype)  # fmt: skip
     small = lambda t: ArrayType(tuple(min(n, 64) for n in t.shape), t.dtype)
-    arrays = fuser.tree_util.tree_map(lambda t: array(small(t) if run.dry else t), types)
+    arrays = fuser.tree_util.tree_map(lambda t: _drawn(0, small(t) if run.dry else t, 1000), types)
     compiled = fuser.jit(function, backend="triton")
     row = {"seconds": run.seconds(compiled, fuser.tree_util.tree_map(_put, arrays))}
     if run.dry:
@@ -250,11 +247,7 @@ PARTS: dict[str, tuple[Callable[[Run], Cases], float]] = {  # and its share of t
 def _measured(
     run: Run, name: str, function: Callable[..., Any], types: tuple[ArrayType, ...], flops: int = 0, peer: str = ""
 ) -> Row:
-    random = np.random.default_rng(0)
-    drawn = lambda t: (
-        random.integers(-100, 100, t.shape) if t.dtype.kind == "i" else random.standard_normal(t.shape, np.float32)
-    )
-    arrays = [drawn(t).astype(t.dtype) for t in types]
+    arrays = [_drawn(n, t) for n, t in enumerate(types)]
     placed = tuple(map(_put, arrays))
     compiled = fuser.jit(function, backend="triton")
     row: Row = {}
@@ -268,6 +261,15 @@ def _measured(
         row["bytes"] = sum(x.nbytes for x in (*arrays, *results))
         row["share_of_copy"] = row["bytes"] / row["seconds"] / run.copy
     return row
+
+
+@functools.lru_cache(maxsize=24)
+def _drawn(number: int, aval: ArrayType, below: int = 100) -> np.ndarray:
+    """A random argument of that number and type; whole numbers from 0 or, where they are bytes, both sides of it."""
+    random = np.random.default_rng(number)
+    if aval.dtype.kind in "iu":
+        return random.integers(-below if aval.dtype.itemsize == 1 else 0, below, aval.shape).astype(aval.dtype)
+    return random.standard_normal(aval.shape, np.float32).astype(aval.dtype)
 
 
 def _judged(
