@@ -33,7 +33,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "experimental.buffer_callback": ("it hands out XLA's buffers", "a primitive of your own, whose `eval` takes NumPy arrays"),
     "experimental.colocated_python": ("it runs Python on hosts of IFRT, XLA's runtime interface", "several processes of your own"),
     "experimental.compute_on": ("it annotates XLA's HLO", "the `backend` argument of jit"),
-    "experimental.custom_partitioning": (_GSPMD, "functions per device, by shard_map"),
     "experimental.jax2tf": ("it needs XLA's and TensorFlow's graphs", "jit(f).lower(x).as_text(), or the kernels that `python -m fuser compile` writes"),
     "experimental.mosaic": ("it is the GPU dialect behind XLA's custom calls", "the Triton backend's kernels; FUSER_OVERRIDE runs those that you edit"),
     "experimental.compilation_cache": ("it is XLA's cache of executables", "the setting cache_dir, and the cache on disk"),
