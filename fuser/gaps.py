@@ -177,7 +177,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "lax": {
-        "ragged_all_to_all": ("it is an instruction of XLA's for accelerators", "fuser.lax.all_to_all of padded pieces"),
         **dict.fromkeys(
             ("after_all_p", "approx_top_k_p", "create_token_p", "device_put_p", "eq_to_p", "le_to_p", "lt_to_p", "mulhi_p", "ragged_all_to_all_p", "reduce_p", "rng_uniform_p", "scatter_sub_p", "select_and_scatter_p", "stack_p", "stage_p", "tile_p", "unstack_p",),
             (_MADE, 'the function of the same name without _p'),
