@@ -71,8 +71,8 @@ def _orderless(kernel: Kernel, extent: int) -> bool:
 
 
 def _dense(kernel: Kernel, row: Axis, along: Axis) -> bool:
-    """Whether all that follows the elements of rows has them side by side."""
-    loads = [n for n in kernel.nodes if n.op == "load"]
+    """Whether all that follows the elements of rows has them side by side. What a row reads once may lie anywhere."""
+    loads = [n for sweep in kernel.sweeps for n in sweep.body if n.op == "load"]
     written = [s for sweep in kernel.sweeps for s in sweep.stores]
     if any(load.args for load in loads) or any(store.total is not None for store in kernel.stores):
         return False
