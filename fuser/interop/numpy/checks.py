@@ -279,7 +279,11 @@ class _NonFinite:
 
     def conditions(self) -> list[Any]:
         """Bool tracers, any element of which is true where NumPy would tell of an event."""
-        origins = self._origins()
+        before = set(self.tainted)
+        origins = self._origins(False)
+        if "compared" in origins.values() and not self.precise:
+            self.tainted = before
+            origins = self._origins(True)
         found = []
         for var in self.numbers:
             with replayed(self.producers[var].source):
@@ -349,14 +353,17 @@ class _NonFinite:
             later.append(spans)
             array = writer.invars[0]
 
-    def _origins(self) -> dict[int, str]:
-        """Equations that may make an infinity or nan: "plain", or "compared" where operands may hold them rightly."""
+    def _origins(self, telling: bool) -> dict[int, str]:
+        """Equations that may make an infinity or nan: "plain", or "compared" where operands may hold them rightly.
+
+        With `telling` those that single elements may hold are told of, so that nothing need be compared with them.
+        """
         origins = {}
         for number, eqn in enumerate(self.eqns):
             tainted = any(self._holds(v) for v in eqn.invars)
             makes = _makes(eqn)
             expected = number in self.exempt and makes
-            if expected and not tainted and not self.precise and _is_number(eqn):
+            if telling and expected and not tainted and _is_number(eqn):
                 self.numbers += eqn.outvars  # what is computed with it may then be looked at as all else is
             elif tainted or expected:
                 self.tainted.update(v for v in eqn.outvars if is_inexact(v.aval.dtype))
