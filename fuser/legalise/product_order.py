@@ -17,7 +17,7 @@ from fuser.ops.movement import transpose_p
 
 
 def with_ordered_products(graph: Graph, runs: Callable[[Eqn], bool]) -> Graph:
-    """The graph with products that are only transposed as products of the operands in the other order, where their last axis is
+    """The graph with products that are only transposed as products of the operands in the other order, where their columns are
     then in place. `runs`: whether the target has a kernel for a product."""
     products = {e.outvars[0]: n for n, e in enumerate(graph.eqns) if e.primitive is dot_general_p}
     uses = Counter([v for eqn in graph.eqns for v in eqn.invars] + list(graph.outvars)) if products else Counter()
@@ -35,15 +35,16 @@ def with_ordered_products(graph: Graph, runs: Callable[[Eqn], bool]) -> Graph:
 
 
 def _permutation(product: Eqn, order: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The permutation of the product in the other order that `order` is of this one; None where its last axis moves too."""
+    """The permutation of the product in the other order that `order` is of this one; None where its columns do not stay last and
+    together: short parts of them are no better written, and worse read as the second operand."""
     (a, b), (contracted, batch) = product.invars, product.params["dimension_numbers"]
     rows = len(free_dimensions(a.aval.ndim, contracted[0], batch[0]))
     columns = len(free_dimensions(b.aval.ndim, contracted[1], batch[1]))
-    shared, last = len(batch[0]), len(order) - 1
-    if not rows or not columns or order[-1] == last:
+    shared = len(batch[0])
+    if not rows or not columns:
         return None
     moved = tuple(d if d < shared else d + columns if d < shared + rows else d - rows for d in order)
-    return moved if moved[-1] == last else None
+    return moved if moved[-rows:] == tuple(range(len(order)))[-rows:] else None
 
 
 def _turned(product: Eqn) -> Eqn:

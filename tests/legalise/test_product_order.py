@@ -63,7 +63,7 @@ def test_products_whose_last_axis_moves_anyway_or_stays_are_left_alone(permutati
     numbers = (((2,), (1,)), ((), ()))
     f = lambda a, b: fnp.transpose(fuser.lax.dot_general(a, b, numbers), permutation) * 2
     product, *_ = ordered(f, a, b)
-    turned = permutation[-1] == 1  # the last dimension of the first operand
+    turned = permutation == (2, 0, 1)  # the first operand's dimensions come last, in order
     assert (product.invars[0].aval.shape == (4, 7)) == turned
 
 
