@@ -94,7 +94,8 @@ class Twins:
         maps = tuple(
             code.EncodedMap(_MAP_TYPES[source.launch["dtypes"][m.buffer].itemsize], 3, m.block) for m in launch.maps
         )
-        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, launch, maps=maps)
+        candidate = code.candidates(source.launch["launches"][number]).index(launch)
+        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, candidate, maps=maps)
 
     def _image(self, source: KernelSource, passing: code.Passing) -> bytes:
         """One module for all launches of a source, of which the last runs the twin."""

@@ -48,15 +48,15 @@ class EncodedMap:
 
 @dataclass(frozen=True)
 class Image:
-    """What the driver loads for one launch: the code, the kernel's name in it, its threads and bytes of shared memory, the launch that
-    it is of (`Launch.smaller`), how many programs there are, and its tensor maps."""
+    """What the driver loads for launches that are alike but for their sizes: the code, the kernel's name in it, its threads and bytes of
+    shared memory, which of a launch and its smaller ones it is of, how many programs run at once (0: no matter), and its tensor maps."""
 
     code: bytes
     name: str
     threads: int
     shared: int
-    launch: Launch
-    grid: int = 0
+    candidate: int = 0
+    at_once: int = 0
     maps: tuple[EncodedMap, ...] = ()
 
 
@@ -107,6 +107,11 @@ def jobs(source: KernelSource, passing: Passing) -> list[Job]:
     ]
 
 
+def candidates(launch: Launch) -> tuple[Launch, ...]:
+    """A launch and those that may take its place."""
+    return launch, *launch.smaller
+
+
 def compiled(source: KernelSource, passing: Passing) -> Compiled:
     """The launches of a source whose buffers are passed like that. Raises ToolchainError."""
     launches, modules = [], []
@@ -115,10 +120,11 @@ def compiled(source: KernelSource, passing: Passing) -> Compiled:
             continue
         module, function, image = _loaded(source, number, passing)
         modules.append(module)
-        made = image.launch
+        made = candidates(launch)[image.candidate]  # with sizes of its own: the image may have been made for others
         dtypes = source.launch["dtypes"]
         maps = tuple(_mapped(m, how, dtypes[m.buffer].itemsize) for m, how in zip(made.maps, image.maps, strict=True))
-        start = image.grid or made.grid, image.threads, image.shared
+        grid = min(made.grid, image.at_once) if image.at_once else made.grid
+        start = grid, image.threads, image.shared
         launches.append(CompiledLaunch(function, *start, maps, made.buffers, (*_sizes(made), *_TRITONS)))
     return Compiled(tuple(launches), tuple(modules))
 
@@ -173,10 +179,12 @@ class Images:
     def key(self, source: KernelSource, number: int, passing: Passing) -> Any:
         """Equal keys have the same code."""
         launch = source.launch["launches"][number]
-        constants = tuple(sorted(launch.constants.items()))
-        kinds = tuple(kind for kind, _ in _sizes(launch))
+        forms = tuple(
+            (c.function, c.warps, c.stages, tuple(sorted(c.constants.items())), tuple(kind for kind, _ in _sizes(c)))
+            for c in candidates(launch)
+        )
         dtypes = tuple(source.launch["dtypes"])
-        return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, architecture()
+        return source.text, number, passing, forms, dtypes, architecture()
 
     def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
         from fuser.backends.triton.aot import fitted, registers_of
@@ -196,15 +204,16 @@ class Images:
         scratch = [getattr(made.metadata, name, 0) for name in ("global_scratch_size", "profile_scratch_size")]
         assert not any(scratch), "no generated kernel asks for scratch of the compiler's"
         threads, shared = 32 * made.metadata.num_warps, made.metadata.shared
-        grid = launch.grid
+        most = 0
         if launch.persistent:
             registers = registers_of(made.asm["cubin"])
-            grid = min(grid, native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers, shared))
+            most = native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers, shared)
         maps = [
             EncodedMap(_TYPES_OF_HOST.get(m["elem_type"], m["elem_type"]), m["swizzle"], tuple(m["block_size"]))
             for m in (getattr(made.metadata, "tensordesc_meta", None) or ())
         ]
-        return Image(made.asm["cubin"], made.metadata.name, threads, shared, launch, grid, tuple(maps))
+        candidate = candidates(source.launch["launches"][number]).index(launch)
+        return Image(made.asm["cubin"], made.metadata.name, threads, shared, candidate, most, tuple(maps))
 
 
 images: Any = Images()
