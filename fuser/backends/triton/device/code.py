@@ -48,15 +48,15 @@ class EncodedMap:
 
 @dataclass(frozen=True)
 class Image:
-    """What the driver loads for launches that are alike but for their sizes: the code, the kernel's name in it, its threads and bytes of
-    shared memory, which of a launch and its smaller ones it is of, how many programs run at once (0: no matter), and its tensor maps."""
+    """What the driver loads for one launch, and for others of other sizes: the code, the kernel's name in it, its threads and bytes of shared
+    memory, which of a launch and its smaller ones it is of, the most programs of it (0: as many as a launch has), and its tensor maps."""
 
     code: bytes
     name: str
     threads: int
     shared: int
-    candidate: int = 0
-    at_once: int = 0
+    choice: int = 0
+    most: int = 0
     maps: tuple[EncodedMap, ...] = ()
 
 
@@ -107,11 +107,6 @@ def jobs(source: KernelSource, passing: Passing) -> list[Job]:
     ]
 
 
-def candidates(launch: Launch) -> tuple[Launch, ...]:
-    """A launch and those that may take its place."""
-    return launch, *launch.smaller
-
-
 def compiled(source: KernelSource, passing: Passing) -> Compiled:
     """The launches of a source whose buffers are passed like that. Raises ToolchainError."""
     launches, modules = [], []
@@ -120,11 +115,10 @@ def compiled(source: KernelSource, passing: Passing) -> Compiled:
             continue
         module, function, image = _loaded(source, number, passing)
         modules.append(module)
-        made = candidates(launch)[image.candidate]  # with sizes of its own: the image may have been made for others
+        made = launch.choices[image.choice]
         dtypes = source.launch["dtypes"]
         maps = tuple(_mapped(m, how, dtypes[m.buffer].itemsize) for m, how in zip(made.maps, image.maps, strict=True))
-        grid = min(made.grid, image.at_once) if image.at_once else made.grid
-        start = grid, image.threads, image.shared
+        start = min(made.grid, image.most or made.grid), image.threads, image.shared
         launches.append(CompiledLaunch(function, *start, maps, made.buffers, (*_sizes(made), *_TRITONS)))
     return Compiled(tuple(launches), tuple(modules))
 
@@ -177,23 +171,19 @@ class Images:
     """Triton's compiler for the device that is open."""
 
     def key(self, source: KernelSource, number: int, passing: Passing) -> Any:
-        """Equal keys have the same code."""
-        launch = source.launch["launches"][number]
-        forms = tuple(
-            (c.function, c.warps, c.stages, tuple(sorted(c.constants.items())), tuple(kind for kind, _ in _sizes(c)))
-            for c in candidates(launch)
-        )
-        dtypes = tuple(source.launch["dtypes"])
-        return source.text, number, passing, forms, dtypes, architecture()
+        """Equal keys have the same code; sizes and numbers of programs are none of it."""
+        dtypes = (*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"]))
+        return source.text, passing, dtypes, source.launch["launches"][number].code, architecture()
 
     def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
         from fuser.backends.triton.aot import fitted, registers_of
         from fuser.backends.triton.machine_code import at_once
 
         try:
+            planned = source.launch["launches"][number]
             launch, made = fitted(
                 source,
-                source.launch["launches"][number],
+                planned,
                 "cuda",
                 architecture(),
                 values=passing.values,
@@ -206,14 +196,13 @@ class Images:
         threads, shared = 32 * made.metadata.num_warps, made.metadata.shared
         most = 0
         if launch.persistent:
-            registers = registers_of(made.asm["cubin"])
-            most = native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers, shared)
+            most = native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers_of(made.asm["cubin"]), shared)
+        choice = next(n for n, candidate in enumerate(planned.choices) if candidate is launch)
         maps = [
             EncodedMap(_TYPES_OF_HOST.get(m["elem_type"], m["elem_type"]), m["swizzle"], tuple(m["block_size"]))
             for m in (getattr(made.metadata, "tensordesc_meta", None) or ())
         ]
-        candidate = candidates(source.launch["launches"][number]).index(launch)
-        return Image(made.asm["cubin"], made.metadata.name, threads, shared, candidate, most, tuple(maps))
+        return Image(made.asm["cubin"], made.metadata.name, threads, shared, choice, most, tuple(maps))
 
 
 images: Any = Images()
