@@ -31,6 +31,10 @@ from fuser.trace.core import bind
 # dtype: (relative, absolute) error that a few operations may have against the reference
 TOLERANCE = {"float16": (4e-3, 4e-3), "bfloat16": (3e-2, 3e-2), "float32": (2e-5, 2e-5), "float64": (1e-11, 1e-11)}
 
+# The slack of cases whose name begins so. Matrix units round: TF32 keeps 10 bits of each operand (a tolerance of a few times 2⁻¹⁰), and 8-bit
+# numbers are added with fewer bits than float32 has (2⁻¹³). Factorisations of matrices of condition 10 lose a few digits.
+SLACK = {"float32 rounded to TF32": 800.0, "8 bits with scales": 40.0, "library": 1000.0}
+
 Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
@@ -63,7 +67,9 @@ def called(primitive: Primitive) -> bool:
 def check(case: Case) -> str:
     """What went wrong with a case, or nothing."""
     name, function, arrays = case
-    slack = WORKLOADS[name].slack if name in WORKLOADS else 1.0
+    slack = (
+        WORKLOADS[name].slack if name in WORKLOADS else next((s for n, s in SLACK.items() if name.startswith(n)), 1.0)
+    )
     try:
         got = _flat(jit(function)(*arrays))
         with config.using(backend="reference"):
