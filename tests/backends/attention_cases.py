@@ -84,8 +84,8 @@ def biased(q: Any, k: Any, v: Any) -> Any:
 
 
 def unscaled(q: Any, k: Any, v: Any) -> Any:
-    """Causal attention of scores that are large, and not scaled."""
-    s = fnp.matmul(q * 4, fnp.swapaxes(k, -1, -2), preferred_element_type="float32")
+    """Causal attention of scores that are not scaled."""
+    s = fnp.matmul(q, fnp.swapaxes(k, -1, -2), preferred_element_type="float32")
     i, j = positions(s)
     return fuser.nn.softmax(fnp.where(j <= i, s, -fnp.inf), axis=-1).astype(v.dtype) @ v
 
@@ -121,7 +121,7 @@ ATTENTION: dict[str, Form] = {
     ),
     "grouped attention": (grouped, types(bfloat16, (2, 70, 6, 32), (2, 90, 2, 32), (2, 90, 2, 48))),
     "attention with a bias in bfloat16": (biased, types(bfloat16, *LONGER)),
-    "attention of large scores": (unscaled, types(bfloat16, *LONGER)),
+    "attention of unscaled scores": (unscaled, types(bfloat16, *LONGER)),
     "attention to what is alike": (alike, types(F32, *LONGER)),
     "attention of a negative scale": (negative, types(np.dtype("float16"), *LONGER)),
     "attention with dropped weights": (dropped, types(F32, (40, 20), (33, 20), (33, 24), (40, 33))),
