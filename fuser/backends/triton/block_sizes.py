@@ -19,13 +19,16 @@ ONE_WAVE = (
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
+HELD_PIECE = 8192  # elements of a longer row that each of several programs holds
+MOST_PIECES = 32  # programs that hold a row together, which even the smallest GPU runs at once
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
 
 @dataclass(frozen=True)
 class Tile:
     """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays; `blocks`: so many
-    blocks of those columns side by side; `rest`: columns of one more behind them, which holds the end of rows that are longer."""
+    blocks of those columns side by side; `rest`: columns of one more behind them, which holds the end of rows that are longer; `ahead`:
+    blocks of rows that are being read while a program reduces one, 0 where it has but one."""
 
     rows: int
     columns: int
@@ -33,6 +36,7 @@ class Tile:
     hints: bool = False
     rest: int = 0
     blocks: int = 1
+    ahead: int = 0
 
     def asked(self, schedule: Schedule, least: int = 1) -> Tile:
         """The tile that a user asks for, where it has `least` columns; both sides are powers of two, as Triton's blocks are."""
@@ -106,6 +110,12 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, to
 def column_tile(rows: int) -> Tile | None:
     """The tile that holds whole columns, with neighbours in memory side by side; None where they are too long."""
     return next((tile for limit, tile in _COLUMNS if rows <= limit), None)
+
+
+def piece_tile(columns: int) -> Tile | None:
+    """The tile of each program that holds a piece of a long row, in several programs; None where that takes too many."""
+    warps = HELD_PIECE // (32 * _HELD)
+    return Tile(1, HELD_PIECE, warps, True) if columns <= MOST_PIECES * HELD_PIECE else None
 
 
 def long_column_tile(width: int) -> Tile:
