@@ -50,8 +50,6 @@ def attention(kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar,
 class AttentionKernel(Emitter):
     """Writes the function. What runs down a block's first dimension where another block has it along its second is `…_down`."""
 
-    copied = False  # whether what is walked along comes by tensor maps
-
     def __init__(self, kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar, ...]], name: str) -> None:
         axes = (*kernel.parallel, *kernel.reduced)
         super().__init__(
@@ -63,7 +61,7 @@ class AttentionKernel(Emitter):
         self.counts = {kind: self.loops.count(found) for kind, found in parts.axes.items()}
         features = [self.loops.count(total.features) for total in parts.totals]
         depths = [score.depth[0].extent for score in parts.scores]
-        self.tile: AttentionTile = attention_tile(self.counts["row"], features, depths, parts.itemsize, self.copied)
+        self.tile: AttentionTile = attention_tile(self.counts["row"], features, depths, parts.itemsize)
         self.length = " * ".join(self.extents[axis] for axis in parts.walked[0])
         exact = (t for t in parts.totals if t.value.narrow is not None)
         self.rounds = parts.itemsize == 2 and all(t.parts(parts.stores, kernel.params) == 2 for t in exact)
@@ -481,8 +479,6 @@ class AttentionKernel(Emitter):
 
 class MappedAttention(AttentionKernel):
     """The same with copies by tensor maps of what is walked along."""
-
-    copied = True
 
     def __init__(self, kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar, ...]], name: str) -> None:
         super().__init__(kernel, parts, orders, name)

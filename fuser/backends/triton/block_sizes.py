@@ -161,22 +161,35 @@ class AttentionTile:
     stages: int
 
 
-def attention_tile(
-    rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int, copied: bool = False
-) -> AttentionTile:
+# Bytes of shared memory of a program of which two run at once on a multiprocessor of an H100 or H200 (227 KB).
+_HALF_OF_SHARED = 113 << 10
+
+
+def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int) -> AttentionTile:
     """The tile of attention over so many rows a head. A warp group's product takes 64 rows at least; float32 has no such
-    products, and its threads hold what they multiply. Where the device copies what is walked along (`copied`), no registers say where it
-    lies, and steps of one score and one sum are twice as long."""
+    products, and its threads hold what they multiply.
+
+    Measured on an H200: two programs of one warp group, whose products and exponentials overlap, are faster than one of two; but where
+    one sum of one score has more than 64 features, what is walked along is read half as often by the larger program.
+    """
     power = lambda extent: max(16, 1 << (extent - 1).bit_length())
     held, sums = tuple(map(power, depths)), tuple(map(power, features))
     largest = max((*held, *sums))
     if itemsize > 2:
-        return AttentionTile(16 if rows <= 16 else 64, 16, (16,) * len(held), sums, 4 if rows <= 16 else 8, 2)
+        keys = 16 if rows <= 16 or len(sums) > 1 else 64 if largest <= 64 else 32
+        return AttentionTile(16 if rows <= 16 else 64, keys, (16,) * len(held), sums, 4 if rows <= 16 else 8, 2)
     keys = 64 if largest <= 128 and sum(sums) < 256 else 32
-    if rows <= 64:
-        return AttentionTile(16 if rows <= 16 else 64, keys, held, sums, 4, 2)
-    keys *= 2 if copied and len(sums) == len(held) == 1 and keys == 64 else 1
-    return AttentionTile(128, keys, held, sums, 8, 3 if largest <= 64 else 2)
+    if rows <= 16:
+        return AttentionTile(16, keys, held, sums, 4, 2)
+    if rows > 64 and largest > 128:
+        return AttentionTile(128, keys, held, sums, 8, 2)
+    if rows > 64 and largest > 64 and len(held) == len(sums) == 1:
+        return AttentionTile(128, keys, held, sums, 8, 3)
+    walked = (
+        keys * (sum(held) + (sum(sums) if len(held) == 1 else 0)) * itemsize
+    )  # what gradients weigh, their scores read
+    stages = 3 if 64 * sum(held) * itemsize + 3 * walked <= _HALF_OF_SHARED else 2
+    return AttentionTile(64, keys, held, sums, 4, stages)
 
 
 def smaller_attention_tiles(tile: AttentionTile) -> list[AttentionTile]:
