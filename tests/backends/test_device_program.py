@@ -554,6 +554,30 @@ def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch
         assert len(compiled) <= 2  # few rows, and many
 
 
+def test_what_is_loaded_once_is_launched_with_the_sizes_of_each_program(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs whose kernels differ in sizes alone share their code, and neither sizes nor the number of programs."""
+    twins = code.images
+
+    class Sharing:
+        key = staticmethod(code.Images().key)
+        __call__ = staticmethod(twins)
+
+    monkeypatch.setattr(code, "images", Sharing())
+    code.forget()
+    added = on_device(lambda x: x + 1)
+    rows = on_device(lambda x: x.sum(-1))
+    for function, shapes in ((added, [(1007,), (30001,), (2049,)]), (rows, [(900, 3000), (1800, 3000)])):
+        sources = [function.lower(put(*shape)).sources[0] for shape in shapes]
+        made = [code.compiled(source, code.Passing()).launches[0] for source in sources]
+        assert len({launch.function for launch in made}) == 1
+        for source, launch in zip(sources, made, strict=True):
+            planned = source.launch["launches"][0]
+            assert launch.grid == planned.grid
+            assert [size for _, size in launch.sizes[: len(planned.sizes)]] == list(planned.sizes)
+
+
 def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:
     x, ws = put(4, 70), [put(70, 70, seed=n) for n in range(3)]
     executable = on_device(mlp).lower(x, ws).compile().executable
