@@ -162,9 +162,12 @@ class AttentionTile:
     stages: int
 
 
-def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int) -> AttentionTile:
+def attention_tile(
+    rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int, copied: bool = False
+) -> AttentionTile:
     """The tile of attention over so many rows a head. A warp group's product takes 64 rows at least; float32 has no such
-    products, and its threads hold what they multiply."""
+    products, and its threads hold what they multiply. Where the device copies what is walked along (`copied`), no registers say where it
+    lies, and steps of one score and one sum are twice as long."""
     power = lambda extent: max(16, 1 << (extent - 1).bit_length())
     held, sums = tuple(map(power, depths)), tuple(map(power, features))
     largest = max((*held, *sums))
@@ -173,6 +176,7 @@ def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], it
     keys = 64 if largest <= 128 and sum(sums) < 256 else 32
     if rows <= 64:
         return AttentionTile(16 if rows <= 16 else 64, keys, held, sums, 4, 2)
+    keys *= 2 if copied and len(sums) == len(held) == 1 and keys == 64 else 1
     return AttentionTile(128, keys, held, sums, 8, 3 if largest <= 64 else 2)
 
 
