@@ -19,8 +19,10 @@ ONE_WAVE = (
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
-HELD_PIECE = 4096  # elements of a longer row that each of several programs holds
-MOST_PIECES = 64  # programs that hold a row together, which even the smallest GPU runs at once
+HELD_PIECES = (4096, 8192)  # elements of a longer row that each of several programs holds
+MOST_PIECES = (
+    32  # programs that hold a row together, which read each other's results; even the smallest GPU runs as many at once
+)
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
 
@@ -114,9 +116,9 @@ def column_tile(rows: int) -> Tile | None:
 
 
 def piece_tile(columns: int) -> Tile | None:
-    """The tile of each program that holds a piece of a long row, in several programs; None where that takes too many."""
-    warps = HELD_PIECE // (32 * _HELD)
-    return Tile(1, HELD_PIECE, warps, True) if columns <= MOST_PIECES * HELD_PIECE else None
+    """The tile of each program that holds a piece of a long row, the smallest of which there are not too many; None where there are."""
+    held = next((held for held in HELD_PIECES if columns <= MOST_PIECES * held), None)
+    return None if held is None else Tile(1, held, held // (32 * _HELD), True)
 
 
 def long_column_tile(width: int) -> Tile:
