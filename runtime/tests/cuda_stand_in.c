@@ -650,7 +650,7 @@ int cublasLtMatmul(void *handle, Desc *desc, const void *alpha, const void *a, L
     counts.calls++, counts.products++;
     for (int k = 0; k < 4; k++)
         if (algorithm[k] == 0 || (uint64_t)operands[k] % algorithm[k]) return 7;
-    if ((uint64_t)workspace % 16) return 7;
+    if ((uint64_t)workspace % 256) return 7;
     if (checking && !streams[of(stream)].capturing && access_memory(of(stream), (uint64_t)workspace, bytes, 1, "a product's workspace")) return 14;
     return enqueue(stream, &task) ? 13 : 0;
 }
@@ -670,8 +670,10 @@ static int enqueue_routine(void *stream, Routine made) {
 }
 /* cuSOLVER's, which may wait for the device: that ends a capture. */
 static int enqueue_solver(Routine made) {
+    static int kept; /* an error of the library's runtime, which the next call takes for its own */
     Stream *stream = &streams[of(of_solver)];
-    if (stream->capturing && !solver_captures) { stream->invalid = 1; return 7; }
+    if (stream->capturing && !solver_captures) { kept = stream->invalid = 1; return 7; }
+    if (kept) { kept = 0; return 6; }
     return enqueue_routine(of_solver, made);
 }
 #define AT(x) (uint64_t)(uintptr_t)(x)

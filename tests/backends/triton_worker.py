@@ -87,10 +87,13 @@ def difference(got: np.ndarray, want: np.ndarray, slack: float = 1.0) -> str:
     """How two results differ beyond their dtype's tolerance, or nothing; `slack` is that of programs with many steps."""
     if (got.shape, got.dtype) != (want.shape, want.dtype):
         return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
-    if not is_inexact(want.dtype) or want.dtype.name not in TOLERANCE:
+    dtype = (
+        np.dtype(f"float{want.dtype.itemsize * 4}").name if want.dtype.kind == "c" else want.dtype.name
+    )  # of the parts
+    if not is_inexact(want.dtype) or dtype not in TOLERANCE:
         wrong = got != want if not is_inexact(want.dtype) else ~np.isclose(_wide(got), _wide(want), equal_nan=True)
     else:
-        relative, absolute = (max(t, slack * t / 4) for t in TOLERANCE[want.dtype.name])
+        relative, absolute = (max(t, slack * t / 4) for t in TOLERANCE[dtype])
         wrong = ~np.isclose(_wide(got), _wide(want), relative, absolute, equal_nan=True)
     if not wrong.any():
         return ""

@@ -19,13 +19,16 @@ ONE_WAVE = (
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
+HELD_PIECE = 8192  # elements of a longer row that each of several programs holds
+MOST_PIECES = 32  # programs that hold a row together, which even the smallest GPU runs at once
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
 
 @dataclass(frozen=True)
 class Tile:
     """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays; `blocks`: so many
-    blocks of those columns side by side; `rest`: columns of one more behind them, which holds the end of rows that are longer."""
+    blocks of those columns side by side; `rest`: columns of one more behind them, which holds the end of rows that are longer; `ahead`:
+    blocks of rows that are being read while a program reduces one, 0 where it has but one."""
 
     rows: int
     columns: int
@@ -33,6 +36,7 @@ class Tile:
     hints: bool = False
     rest: int = 0
     blocks: int = 1
+    ahead: int = 0
 
     def asked(self, schedule: Schedule, least: int = 1) -> Tile:
         """The tile that a user asks for, where it has `least` columns; both sides are powers of two, as Triton's blocks are."""
@@ -108,6 +112,12 @@ def column_tile(rows: int) -> Tile | None:
     return next((tile for limit, tile in _COLUMNS if rows <= limit), None)
 
 
+def piece_tile(columns: int) -> Tile | None:
+    """The tile of each program that holds a piece of a long row, in several programs; None where that takes too many."""
+    warps = HELD_PIECE // (32 * _HELD)
+    return Tile(1, HELD_PIECE, warps, True) if columns <= MOST_PIECES * HELD_PIECE else None
+
+
 def long_column_tile(width: int) -> Tile:
     """The piece of longer columns that one step of a loop takes, for `width` columns side by side."""
     return next((tile for limit, tile in _LONG_COLUMNS if width <= limit), _LONG_COLUMN)
@@ -151,9 +161,12 @@ class AttentionTile:
     stages: int
 
 
-def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int) -> AttentionTile:
+def attention_tile(
+    rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int, copied: bool = False
+) -> AttentionTile:
     """The tile of attention over so many rows a head. A warp group's product takes 64 rows at least; float32 has no such
-    products, and its threads hold what they multiply."""
+    products, and its threads hold what they multiply. Where the device copies what is walked along (`copied`), no registers say where it
+    lies, and steps of one score and one sum are twice as long."""
     power = lambda extent: max(16, 1 << (extent - 1).bit_length())
     held, sums = tuple(map(power, depths)), tuple(map(power, features))
     largest = max((*held, *sums))
@@ -162,6 +175,7 @@ def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], it
     keys = 64 if largest <= 128 and sum(sums) < 256 else 32
     if rows <= 64:
         return AttentionTile(16 if rows <= 16 else 64, keys, held, sums, 4, 2)
+    keys *= 2 if copied and len(sums) == len(held) == 1 and keys == 64 else 1
     return AttentionTile(128, keys, held, sums, 8, 3 if largest <= 64 else 2)
 
 

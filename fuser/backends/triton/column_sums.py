@@ -57,9 +57,8 @@ class Strips(Rows):
             for part in self.parts:
                 self.line(f"sum{number}{part.suffix} = tl.zeros((ROWS, {part.extent}), {working(store.total)})")
         with self.scope():
-            self.open(
-                f"for block in range(program * {strip}, tl.minimum((program + 1) * {strip}, tl.cdiv({rows}, ROWS))):"
-            )
+            last = f"tl.minimum((program + 1) * {strip}, tl.cdiv({rows}, ROWS))"
+            self.open(f"for block in tl.range(program * {strip}, {last}, num_stages=STAGES):")
             self.line("row = block * ROWS + tl.arange(0, ROWS)[:, None]")
             if self.tile.rows > 1:  # one row a block is always inside
                 self.masks[ROW] = "row_inside"
@@ -77,7 +76,8 @@ class Strips(Rows):
                     mask = f", mask={self.masks[COLUMN]}" if COLUMN in self.masks else ""
                     self.line(f"tl.store(part{number} + program * ({width}) + {position}, {value}{mask})")
         blocks = -(-self.loops.count(self.loops.parallel) // self.tile.rows)
-        return self.finish(self.constants(), -(-blocks // self.strip), self.tile.warps, self.tile.hints)
+        constants = {**self.constants(), "STAGES": self.tile.ahead + 1}
+        return self.finish(constants, -(-blocks // self.strip), self.tile.warps, self.tile.hints)
 
     def store(self, store: Store) -> None:
         if store.total is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import MOST_WARPS, Tile
-from fuser.backends.triton.emitter import Dims, Emitter, Function, widest
+from fuser.backends.triton.emitter import Dims, Emitter, Function, Launch, widest
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16
@@ -66,9 +66,12 @@ class Rows(Emitter):
         self.all_columns()
         self.sweep_all()
         function = self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
-        wider = replace(function.launch, warps=2 * self.tile.warps)  # half as many elements a thread
-        smaller = (wider,) if MOST_WARPS // 2 <= self.tile.warps < MOST_WARPS else ()
-        return replace(function, launch=replace(function.launch, smaller=smaller))
+        return replace(function, launch=replace(function.launch, smaller=self.smaller(function.launch)))
+
+    def smaller(self, launch: Launch) -> tuple[Launch, ...]:
+        """The launch with half as many elements a thread, where registers may not hold those of this one."""
+        wider = replace(launch, warps=2 * self.tile.warps)
+        return (wider,) if MOST_WARPS // 2 <= self.tile.warps < MOST_WARPS else ()
 
     def all_columns(self) -> None:
         """Name the columns of each part; only those of the last one can lie outside."""
