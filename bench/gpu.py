@@ -1,12 +1,14 @@
 """`python -m bench.gpu`: what a GPU has to confirm, in order of importance, a JSON line for each figure as soon as it is there.
 
-    python -m bench.gpu --rows gpu.jsonl               host time of calls, kernels, products, programs
+    python -m bench.gpu --warm; python -m bench.gpu --rows gpu.jsonl    by many processes what is compiled, then all parts, each by a process
+    python -m bench.gpu irregular programs                              some parts
     python -m bench.gpu --rows gpu.jsonl --dry-run     the same by the driver's stand-in at small sizes, which runs the C backend's twin of each
                                                        kernel: that all parts get through is shown, neither times nor results of a GPU
 
-A row: device ("stand-in" in a dry run), part, name, and of calls host_us, median_us and at_most_us; of the others seconds, error and tolerance (against float64), and bytes,
-share_of_copy or flops and tflops, of products also those of cuBLAS and of torch's attention. `failure` says what went wrong instead. A part
-begins nothing after its share of the budget. Exit status 1: a result is wrong or a row has a failure; 2: no GPU.
+A row: device ("stand-in" in a dry run), part, name, number; seconds of a call among many; of calls host_us, median_us and at_most_us; error and
+tolerance (against float64); bytes, share_of_copy, flops, tflops, step_s of a loop's step; torch_seconds (cuBLAS, attention, what torch or CuPy calls,
+torch.compile of pairs), jax_seconds and inductor_seconds of programs. `failure` says what went wrong instead. A part begins nothing after its
+share of the budget. Exit status 1: a result is wrong or a row has a failure; 2: no GPU.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import math
 import operator
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -41,6 +44,7 @@ from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.core import native
 
 SAMPLES = 5
+LONGEST = 30.0  # seconds that a case may take
 DEAD = 3  # exit status of a process whose GPU answers no more
 SAMPLE_SECONDS = 0.01
 TOLERANCE = {"float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}  # of the largest element of a result
@@ -187,11 +191,8 @@ def pairs(run: Run) -> Cases:
 
 
 def _paired(run: Run, function: Callable[..., Any], word: str, types: Any) -> Row:
-    random = np.random.default_rng(0)
-    whole = lambda t: t.dtype.kind == "i"
-    array = lambda t: (random.integers(0, 1000, t.shape) if whole(t) else random.standard_normal(t.shape, np.float32)).astype(t.dtype)  # fmt: skip
     small = lambda t: ArrayType(tuple(min(n, 64) for n in t.shape), t.dtype)
-    arrays = fuser.tree_util.tree_map(lambda t: array(small(t) if run.dry else t), types)
+    arrays = fuser.tree_util.tree_map(lambda t: _drawn(0, small(t) if run.dry else t, 1000), types)
     compiled = fuser.jit(function, backend="triton")
     row = {"seconds": run.seconds(compiled, fuser.tree_util.tree_map(_put, arrays))}
     if run.dry:
@@ -250,11 +251,7 @@ PARTS: dict[str, tuple[Callable[[Run], Cases], float]] = {  # and its share of t
 def _measured(
     run: Run, name: str, function: Callable[..., Any], types: tuple[ArrayType, ...], flops: int = 0, peer: str = ""
 ) -> Row:
-    random = np.random.default_rng(0)
-    drawn = lambda t: (
-        random.integers(-100, 100, t.shape) if t.dtype.kind == "i" else random.standard_normal(t.shape, np.float32)
-    )
-    arrays = [drawn(t).astype(t.dtype) for t in types]
+    arrays = [_drawn(n, t) for n, t in enumerate(types)]
     placed = tuple(map(_put, arrays))
     compiled = fuser.jit(function, backend="triton")
     row: Row = {}
@@ -268,6 +265,15 @@ def _measured(
         row["bytes"] = sum(x.nbytes for x in (*arrays, *results))
         row["share_of_copy"] = row["bytes"] / row["seconds"] / run.copy
     return row
+
+
+@functools.lru_cache(maxsize=24)
+def _drawn(number: int, aval: ArrayType, below: int = 100) -> np.ndarray:
+    """A random argument of that number and type; whole numbers from 0 or, where they are bytes, both sides of it."""
+    random = np.random.default_rng(number)
+    if aval.dtype.kind in "iu":
+        return random.integers(-below if aval.dtype.itemsize == 1 else 0, below, aval.shape).astype(aval.dtype)
+    return random.standard_normal(aval.shape, np.float32).astype(aval.dtype)
 
 
 def _judged(
@@ -366,11 +372,7 @@ def _in_process(options: argparse.Namespace, part: str) -> int:
     try:
         for row in rows(run, options.budget, part, options.first, options.every):
             wrong |= "failure" in row or not row.get("error", 0) <= row.get("tolerance", 0)
-            line = json.dumps(row)
-            print(line, flush=True)
-            if options.rows is not None and not options.warm:
-                with options.rows.open("a") as file:
-                    file.write(line + "\n")
+            _write(row, None if options.warm else options.rows)
     except DeadDevice:
         return DEAD
     return int(wrong)
@@ -395,25 +397,47 @@ def _first_calls(options: argparse.Namespace, parts: list[str]) -> None:
 
 
 def _by_processes(options: argparse.Namespace, parts: list[str]) -> int:
-    """Each part by a process, which begins again behind a case after which its GPU answers no more."""
+    """Each part by a process, which begins again behind a case that ended it, that took longer than LONGEST, or after which its GPU answers
+    no more."""
     wrong = False
     for part in parts:
         command = [sys.executable, "-m", "bench.gpu", part, "--alone", "--budget", str(options.budget)]
-        first, status = 0, DEAD
+        next_case, status = 0, DEAD
         while status not in (0, 1):
-            words = [*command, "--first", str(first), *(["--rows", str(options.rows)] if options.rows else [])]
+            words = [*command, "--first", str(next_case), *(["--rows", str(options.rows)] if options.rows else [])]
             process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-            begun_at = first
-            for line in process.stdout or ():
+            for line in _lines(process, LONGEST):
                 print(line, end="", flush=True)
                 with contextlib.suppress(ValueError):
-                    first = json.loads(line).get("number", first) + 1
+                    next_case = json.loads(line).get("number", next_case) + 1
             status = process.wait()
             wrong |= status != 0
-            if status not in (0, 1):
-                print(json.dumps({"part": part, "failure": f"the process ended with {status}", "number": first - 1}))
-                first = max(first, begun_at + 1)
+            if status not in (0, 1, DEAD):
+                failure = f"the process ended with {status}"
+                _write({"part": part, "number": next_case, "failure": failure}, options.rows)
+                next_case += 1
     return int(wrong)
+
+
+def _lines(process: subprocess.Popen[str], longest: float) -> Iterator[str]:
+    """What a process prints, line by line; it is killed when it prints nothing for so many seconds."""
+    while True:
+        timer = threading.Timer(longest, process.kill)
+        timer.start()
+        line = process.stdout.readline() if process.stdout else ""
+        timer.cancel()
+        if not line:
+            return
+        yield line
+
+
+def _write(row: Row, path: Path | None) -> None:
+    """A row on the screen and in the file."""
+    line = json.dumps(row)
+    print(line, flush=True)
+    if path is not None:
+        with path.open("a") as file:
+            file.write(line + "\n")
 
 
 def main(arguments: list[str] | None = None) -> int:

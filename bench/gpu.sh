@@ -56,7 +56,8 @@ export TORCHINDUCTOR_CACHE_DIR JAX_COMPILATION_CACHE_DIR JAX_PERSISTENT_CACHE_MI
 if [ -z "$DRY_RUN" ] && [ "$SECONDS_FOR_CASES" != 0 ]; then
     # shellcheck disable=SC2086
     "$PYTHON" -m bench.gpu ${PARTS:-} --warm --warming $((SECONDS_FOR_CASES + 20)) &
-    JAX_PLATFORMS=cpu timeout $((SECONDS_FOR_CASES + 60)) "$PYTHON" -m tests.gpu.every_case --processes 12 --seconds "$SECONDS_FOR_CASES" --rows "$OUT/cases.jsonl" || status=1
+    # shellcheck disable=SC2086
+    JAX_PLATFORMS=cpu timeout $((SECONDS_FOR_CASES + 60)) "$PYTHON" -m tests.gpu.every_case ${SUITES:-} --processes 12 --seconds "$SECONDS_FOR_CASES" --rows "$OUT/cases.jsonl" || status=1
     wait
 fi
 
@@ -68,16 +69,16 @@ echo "== programs over several GPUs, where there are some: a line of JSON each, 
 rm -f "$OUT/gpus.jsonl"
 timeout $((SECONDS_FOR_GPUS + 60)) "$PYTHON" -m bench.gpus --budget "$SECONDS_FOR_GPUS" --rows "$OUT/gpus.jsonl" ${DRY_RUN:+--dry-run} || status=1
 
-echo "== tests on the GPU"
+echo "== tests on the GPU, but for the cases above and the programs that were timed"
 if [ "$SECONDS_FOR_TESTS" = 0 ]; then
     echo "left out"
 elif "$PYTHON" -c "import pytest" 2>/dev/null; then
     # the project's addopts name a plugin (xdist) that may be missing here
     workers=
-    "$PYTHON" -c "import xdist" 2>/dev/null && workers="-n 12"
+    "$PYTHON" -c "import xdist" 2>/dev/null && workers="-n 6"
     [ -n "$DRY_RUN" ] && workers=--collect-only
     # shellcheck disable=SC2086
-    JAX_PLATFORMS=cpu timeout "$SECONDS_FOR_TESTS" "$PYTHON" -m pytest -o addopts= -q -rf -m gpu $workers tests
+    JAX_PLATFORMS=cpu timeout "$SECONDS_FOR_TESTS" "$PYTHON" -m pytest -o addopts= -q -rf -m gpu -k "not every_case and not real_sizes" $workers tests/gpu tests/interop/test_torch.py tests/runtime/test_device.py
     result=$?
     case $result in
         0) ;;

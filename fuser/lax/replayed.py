@@ -104,9 +104,12 @@ class Replayed(_Base):
         if transfers.guarded():
             return transfers.bounded(self._unrecorded, self._operands, (Array, Tracer))(*args, **kwargs)
         try:
-            program, values, foreign = self._found(args, kwargs)
+            found = self._found(args, kwargs)
         except _Refused:
+            found = None
+        if found is None:  # outside of the handler: what the function raises is no consequence of the refusal
             return self._unrecorded(*args, **kwargs)
+        program, values, foreign = found
         return program(values, foreign)
 
     def _operands(self, arguments: Any) -> list[Any]:
