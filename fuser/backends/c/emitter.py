@@ -382,7 +382,7 @@ class Emitter(Builder, Common):
             return None
         first, along = parts
         start = self.starts.get(node) or self.chosen(node, first)
-        return code("{} + {}", start, self._offset(node.attr.param, along)) if along.terms else start
+        return code("{} + {}", start, self._offset(node.attr.param, along)) if along.terms else code(start)
 
     def from_start(self, node: Scalar) -> tuple[Affine, Affine] | None:
         """The offset of a masked load where the vector begins, and that along it, where mask and beginning are the same for all
