@@ -1,12 +1,14 @@
 """`python -m bench.gpu`: what a GPU has to confirm, in order of importance, a JSON line for each figure as soon as it is there.
 
-    python -m bench.gpu --rows gpu.jsonl               host time of calls, kernels, products, programs
+    python -m bench.gpu --warm; python -m bench.gpu --rows gpu.jsonl    by many processes what is compiled, then all parts, each by a process
+    python -m bench.gpu irregular programs                              some parts
     python -m bench.gpu --rows gpu.jsonl --dry-run     the same by the driver's stand-in at small sizes, which runs the C backend's twin of each
                                                        kernel: that all parts get through is shown, neither times nor results of a GPU
 
-A row: device ("stand-in" in a dry run), part, name, and of calls host_us, median_us and at_most_us; of the others seconds, error and tolerance (against float64), and bytes,
-share_of_copy or flops and tflops, of products also those of cuBLAS and of torch's attention. `failure` says what went wrong instead. A part
-begins nothing after its share of the budget. Exit status 1: a result is wrong or a row has a failure; 2: no GPU.
+A row: device ("stand-in" in a dry run), part, name, number; seconds of a call among many; of calls host_us, median_us and at_most_us; error and
+tolerance (against float64); bytes, share_of_copy, flops, tflops, step_s of a loop's step; torch_seconds (cuBLAS, attention, what torch or CuPy calls,
+torch.compile of pairs), jax_seconds and inductor_seconds of programs. `failure` says what went wrong instead. A part begins nothing after its
+share of the budget. Exit status 1: a result is wrong or a row has a failure; 2: no GPU.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ import functools
 import itertools
 import json
 import math
+import operator
+import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +33,9 @@ import numpy as np
 
 import fuser
 import fuser.numpy as fnp
-from bench import device_calls, static
+from bench import device_calls, gpu_irregular, static, systems
+from bench.kernel_pairs import PAIRS, torch_forms
+from bench.workload import Workload
 from bench.workloads import WORKLOADS
 from fuser import config
 from fuser.backends.triton import memory
@@ -36,28 +44,43 @@ from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.core import native
 
 SAMPLES = 5
+LONGEST = 30.0  # seconds that a case may take
+DEAD = 3  # exit status of a process whose GPU answers no more
 SAMPLE_SECONDS = 0.01
 TOLERANCE = {"float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}  # of the largest element of a result
 SMALL = 1 << 14  # elements of an argument in a dry run
 CHECKED = 1 << 26  # scores that an attention may have for NumPy to check it
-PROGRAMS = (
-    "mlp",
-    "mlp_train_step",
-    "transformer_block",
-    "black_scholes",
-    "mandelbrot",
-    "layer_norm",
-    "rms_norm",
-    "softmax",
+PROGRAMS = (  # that come first
+    *(
+        "mlp_train_step",
+        "gelu_mlp",
+        "black_scholes",
+        "cross_entropy_gradient",
+        "attention",
+        "stencil",
+        "nbody",
+        "jacobi_2d",
+    ),
+    *(
+        "scan_of_eight",
+        "k_means",
+        "image_layer",
+        "histogram",
+        "monte_carlo_loop",
+        "softmax",
+        "layer_norm",
+        "column_sum",
+    ),
 )
 Row = dict[str, Any]
+Cases = Iterator[tuple[str, Callable[[], Row]]]
 
 
 class Run:
-    """How parts measure: the sizes of a dry run or of a GPU, and the rate of a copy there."""
+    """How parts measure: the sizes of a dry run or of a GPU, and the rate of a copy there. `first` ends a case after its first call."""
 
-    def __init__(self, dry: bool) -> None:
-        self.dry = dry
+    def __init__(self, dry: bool, first: bool = False) -> None:
+        self.dry, self.first = dry, first
         self.device = "stand-in" if dry else str(native.cuda_name())
 
     @functools.cached_property
@@ -71,7 +94,7 @@ class Run:
         """Seconds of a call among many that are queued, the least of some samples."""
         _wait(run(*arguments))
         calls, found = 1, []
-        while len(found) < (1 if self.dry else SAMPLES):
+        while len(found) < (1 if self.dry else SAMPLES) and not self.first:
             start = time.perf_counter()
             for _ in range(calls):
                 result = run(*arguments)
@@ -81,76 +104,157 @@ class Run:
                 calls *= 4
             else:
                 found.append(taken / calls)
-        return min(found)
+        return min(found, default=1.0)
 
 
-def calls(run: Run) -> Iterator[Row]:
+def calls(run: Run) -> Cases:
     """The host's time of a call."""
-    rounds, several = (2, 20) if run.dry else (9, 1000)
     for name, function, arguments in device_calls.cases():
-        compiled = fuser.jit(function, backend="triton")
-        for _ in range(3 if run.dry else 50):
-            _wait(compiled(*arguments))
-        least, median = device_calls.cost(compiled, arguments, rounds, several)
-        at_most = device_calls.TARGETS.get(name)
-        yield {"name": name, "host_us": least, "median_us": median, "at_most_us": at_most}
+        yield name, functools.partial(_called, run, name, function, arguments)
 
 
-def kernels(run: Run) -> Iterator[Row]:
+def _called(run: Run, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Row:
+    rounds, several = (2, 20) if run.dry else (9, 1000)
+    compiled = fuser.jit(function, backend="triton")
+    for _ in range(3 if run.dry or run.first else 50):
+        _wait(compiled(*arguments))
+    if run.first:
+        return {}
+    least, median = device_calls.cost(compiled, arguments, rounds, several)
+    seconds = run.seconds(compiled, arguments)
+    return {"host_us": least, "median_us": median, "at_most_us": device_calls.TARGETS.get(name), "seconds": seconds}
+
+
+def kernels(run: Run) -> Cases:
     """Generated kernels: right against float64, and their share of the rate of a copy. Of each form one comes first, then the others."""
     forms: dict[str, list[Any]] = {}
     for case in static.cases():
         forms.setdefault(case[0].rstrip("0123456789 "), []).append(case)
     rounds = itertools.zip_longest(*(several[::-1] for several in forms.values()))
     for name, function, types in (case for several in rounds for case in several if case is not None):
-        yield _measured(run, name, function, _resized(types) if run.dry else types)
+        yield name, functools.partial(_measured, run, name, function, _resized(types) if run.dry else types)
 
 
-def products(run: Run) -> Iterator[Row]:
+def products(run: Run) -> Cases:
     """Products of matrices, those with an epilogue, and attention, beside what torch calls."""
+    relu = lambda a, b: fnp.maximum(a @ b, 0)
+    dequantised = lambda a, b: a @ (b.astype(a.dtype) * 0.5)
     for extents in (
         ((64, 64, 64), (128, 96, 80)) if run.dry else ((4096, 4096, 4096), (8192, 1024, 8192), (16, 4096, 4096))
     ):
         m, k, n = extents
         types = ArrayType((m, k), bfloat16), ArrayType((k, n), bfloat16)
-        flops = 2 * m * k * n
-        words = "×".join(map(str, extents))
-        yield _measured(run, f"product {words}", lambda a, b: a @ b, types, flops, "matmul")
-        yield _measured(run, f"product and relu {words}", lambda a, b: fnp.maximum(a @ b, 0), types, flops, "matmul")
         weights = types[0], ArrayType((k, n), np.dtype("int8"))
-        yield _measured(run, f"dequantised product {words}", lambda a, b: a @ (b.astype(a.dtype) * 0.5), weights, flops)
+        measured = functools.partial(_measured, run, flops=2 * m * k * n)
+        words = "×".join(map(str, extents))
+        for kind, function, of, peer in (
+            ("product", operator.matmul, types, "matmul"),
+            ("product and relu", relu, types, "matmul and relu"),
+            ("dequantised product", dequantised, weights, ""),
+        ):
+            name = f"{kind} {words}"
+            yield name, functools.partial(measured, name, function, of, peer=peer)
     shape = (1, 64, 2, 32) if run.dry else (1, 16384, 16, 128)
     batch, length, heads, features = shape
     flops = 2 * batch * heads * length * length * features  # half of the scores of two products
-    types = (ArrayType(shape, bfloat16),) * 3
-    yield _measured(run, f"causal attention of {length}", static.causal_attention, types, flops, "attention")
+    name, types = f"causal attention of {length}", (ArrayType(shape, bfloat16),) * 3
+    yield name, functools.partial(_measured, run, name, static.causal_attention, types, flops, "attention")
 
 
-def programs(run: Run) -> Iterator[Row]:
-    """Whole programs of the benchmark."""
-    for workload in (WORKLOADS[name] for name in PROGRAMS if name in WORKLOADS):
-        inputs = workload.inputs("tiny" if run.dry else "medium")
-        compiled = fuser.jit(lambda *arrays, workload=workload: workload.run(fuser, arrays), backend="triton")
-        placed = tuple(map(_put, inputs))
-        found = tuple(map(to_numpy, _leaves(compiled(*placed))))
-        error, tolerance = workload.error(found, workload.reference(inputs)), workload.tolerance("float32")
-        seconds = run.seconds(compiled, placed)
-        yield {"name": workload.name, "seconds": seconds, "error": float(error), "tolerance": tolerance}
+def irregular(run: Run) -> Cases:
+    """Sorting, scattering, scans and loops beside torch's and CuPy's."""
+    for case in gpu_irregular.cases(run.dry):
+        yield case.name, functools.partial(_irregular, run, case)
 
 
-PARTS: dict[str, tuple[Callable[[Run], Iterator[Row]], float]] = {  # and its share of the budget
-    "calls": (calls, 0.1), "kernels": (kernels, 0.5), "products": (products, 0.2), "programs": (programs, 0.2),
+def _irregular(run: Run, case: gpu_irregular.Case) -> Row:
+    compiled = fuser.jit(case.function, backend="triton")
+    placed = tuple(map(_put, case.arrays))
+    results = [to_numpy(x) for x in _leaves(compiled(*placed))]
+    row = {"bytes": sum(x.nbytes for x in (*case.arrays, *results)), "at_most_s": case.at_most}
+    row |= _judged(results, case.function, list(case.arrays), case.exact)
+    row["seconds"] = run.seconds(compiled, placed)
+    if case.steps:
+        row["step_s"] = row["seconds"] / case.steps
+    if case.peer is not None and not run.dry:
+        import torch
+
+        tensors = [torch.from_numpy(a).to("cuda") for a in case.arrays]
+        row["torch_seconds"] = run.seconds(case.peer(torch), tensors)
+    return row
+
+
+def pairs(run: Run) -> Cases:
+    """The functions of `bench.kernel_pairs` beside torch.compile."""
+    for name, (function, word, types) in PAIRS.items():
+        yield name, functools.partial(_paired, run, function, word, types)
+
+
+def _paired(run: Run, function: Callable[..., Any], word: str, types: Any) -> Row:
+    small = lambda t: ArrayType(tuple(min(n, 64) for n in t.shape), t.dtype)
+    arrays = fuser.tree_util.tree_map(lambda t: _drawn(0, small(t) if run.dry else t, 1000), types)
+    compiled = fuser.jit(function, backend="triton")
+    row = {"seconds": run.seconds(compiled, fuser.tree_util.tree_map(_put, arrays))}
+    if run.dry:
+        return row
+    import torch
+
+    tensors = fuser.tree_util.tree_map(_tensor, arrays)
+    theirs = torch.compile(torch_forms(torch)[word], dynamic=False)
+    with torch.no_grad():
+        row["torch_seconds"] = run.seconds(theirs, tensors)
+    return row
+
+
+def _tensor(array: np.ndarray) -> Any:
+    import torch
+
+    if array.dtype == bfloat16:
+        return torch.from_numpy(array.astype(np.float32)).to("cuda", torch.bfloat16)
+    return torch.from_numpy(array).to("cuda")
+
+
+def programs(run: Run) -> Cases:
+    """Whole programs of the benchmark: right at a medium size, timed at the full one beside JAX and torch.compile."""
+    first = [WORKLOADS[name] for name in PROGRAMS]
+    for workload in [*first, *(w for w in WORKLOADS.values() if w not in first)]:
+        yield workload.name, functools.partial(_program, run, workload)
+
+
+def _program(run: Run, workload: Workload) -> Row:
+    compiled = fuser.jit(lambda *arrays: workload.run(fuser, arrays), backend="triton")
+    checked = workload.inputs("tiny" if run.dry else "medium")
+    found = tuple(map(to_numpy, _leaves(compiled(*map(_put, checked)))))
+    error, tolerance = workload.error(found, workload.reference(checked)), workload.tolerance("float32")
+    inputs = checked if run.dry else workload.inputs("full")
+    row: Row = {"error": float(error), "tolerance": tolerance}
+    row["seconds"] = run.seconds(compiled, tuple(map(_put, inputs)))
+    for name in () if run.dry else ("jax", "inductor"):
+        system = systems.GPU[name]
+        reason = system.unavailable() or system.refusal(workload, "float32")
+        if reason is not None:
+            row[f"{name}_left_out"] = reason
+            continue
+        try:
+            row[f"{name}_seconds"] = run.seconds(system.prepare(workload, inputs, "float32").launch, ())
+        except Exception as error:  # of a peer's: said, and no failure of ours
+            row[f"{name}_left_out"] = f"{type(error).__name__}: {error}"[:300]
+    return row
+
+
+PARTS: dict[str, tuple[Callable[[Run], Cases], float]] = {  # and its share of the budget
+    "calls": (calls, 0.05), "kernels": (kernels, 0.18), "products": (products, 0.07), "irregular": (irregular, 0.12),
+    "programs": (programs, 0.33), "pairs": (pairs, 0.25),
 }  # fmt: skip
 
 
 def _measured(
     run: Run, name: str, function: Callable[..., Any], types: tuple[ArrayType, ...], flops: int = 0, peer: str = ""
 ) -> Row:
-    random = np.random.default_rng(0)
-    arrays = [random.standard_normal(t.shape, np.float32).astype(t.dtype) for t in types]
+    arrays = [_drawn(n, t) for n, t in enumerate(types)]
     placed = tuple(map(_put, arrays))
     compiled = fuser.jit(function, backend="triton")
-    row: Row = {"name": name}
+    row: Row = {}
     results = [to_numpy(x) for x in _leaves(compiled(*placed))]
     if "attention" not in name or math.prod(types[0].shape[:3]) * types[0].shape[1] <= CHECKED:
         row |= _judged(results, function, arrays)
@@ -163,13 +267,25 @@ def _measured(
     return row
 
 
-def _judged(results: list[np.ndarray], function: Callable[..., Any], arrays: list[np.ndarray]) -> Row:
-    """The largest error as a part of a result's largest element, against the reference backend in float64."""
-    with config.using(backend="reference", enable_x64=True):
-        exact = [to_numpy(x) for x in _leaves(fuser.jit(function)(*(a.astype(np.float64) for a in arrays)))]
-    wide = [r.astype(np.float64) for r in results]
-    errors = [np.abs(r - e).max() / max(np.abs(e).max(), 1e-30) for r, e in zip(wide, exact, strict=True)]
-    return {"error": float(max(errors)), "tolerance": TOLERANCE[results[0].dtype.name]}
+@functools.lru_cache(maxsize=24)
+def _drawn(number: int, aval: ArrayType, below: int = 100) -> np.ndarray:
+    """A random argument of that number and type; whole numbers from 0 or, where they are bytes, both sides of it."""
+    random = np.random.default_rng(number)
+    if aval.dtype.kind in "iu":
+        return random.integers(-below if aval.dtype.itemsize == 1 else 0, below, aval.shape).astype(aval.dtype)
+    return random.standard_normal(aval.shape, np.float32).astype(aval.dtype)
+
+
+def _judged(
+    results: list[np.ndarray], function: Callable[..., Any], arrays: list[np.ndarray], exact: bool = False
+) -> Row:
+    """The largest error as a part of a result's largest element, against the C backend in float64; `exact`: of the same dtypes."""
+    wide = arrays if exact else [a.astype(np.float64) if a.dtype.kind not in "iu" else a for a in arrays]
+    with config.using(backend="c", enable_x64=not exact):
+        expected = [to_numpy(x).astype(np.float64) for x in _leaves(fuser.jit(function)(*wide))]
+    found = [r.astype(np.float64) for r in results]
+    errors = [np.abs(r - e).max() / max(np.abs(e).max(), 1e-30) for r, e in zip(found, expected, strict=True)]
+    return {"error": float(max(errors)), "tolerance": 0.0 if exact else max(TOLERANCE[r.dtype.name] for r in results)}
 
 
 def _peer(run: Run, name: str, arrays: list[np.ndarray], flops: int) -> Row:
@@ -179,8 +295,8 @@ def _peer(run: Run, name: str, arrays: list[np.ndarray], flops: int) -> Row:
     if run.dry or not name or not torch.cuda.is_available():
         return {}
     tensors = [torch.from_numpy(a.astype(np.float32)).to("cuda", torch.bfloat16) for a in arrays]
-    if name == "matmul":
-        seconds = run.seconds(torch.matmul, tensors)
+    if name.startswith("matmul"):
+        seconds = run.seconds((lambda a, b: torch.relu(a @ b)) if "relu" in name else torch.matmul, tensors)
     else:
         heads_first = [t.transpose(1, 2).contiguous() for t in tensors]
         attention = functools.partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
@@ -213,19 +329,115 @@ def _wait(result: Any) -> None:
         sys.modules["torch"].cuda.synchronize()
 
 
-def rows(run: Run, budget: float, names: list[str]) -> Iterator[Row]:
-    """The rows of parts; one with a failure ends its part."""
-    for part in names:
-        function, share = PARTS[part]
-        deadline = time.perf_counter() + share * budget
-        try:
-            for row in function(run):
-                yield {"device": run.device, "part": part, **row}
-                if time.perf_counter() > deadline:
-                    yield {"device": run.device, "part": part, "name": "rest", "left_out": "the part's time is over"}
-                    break
-        except Exception as error:
-            yield {"device": run.device, "part": part, "name": "rest", "failure": f"{type(error).__name__}: {error}"}
+def rows(run: Run, budget: float, part: str, first: int = 0, of: int = 1) -> Iterator[Row]:
+    """The rows of one part from its case of number `first` on, every `of`th of them; one with a failure goes on if the device answers."""
+    function, share = PARTS[part]
+    deadline = time.perf_counter() + share * budget
+    number = -1
+    try:
+        for number, (name, case) in enumerate(function(run)):
+            if number < first or (number - first) % of:
+                continue
+            row = {"device": run.device, "part": part, "name": name, "number": number}
+            if time.perf_counter() > deadline:
+                yield row | {"left_out": "the part's time is over"}
+                continue
+            try:
+                yield row | case()
+            except Exception as error:
+                yield row | {"failure": f"{type(error).__name__}: {error}", "where": traceback.format_exc()[-1500:]}
+                if not _answers():
+                    raise DeadDevice from None
+    except DeadDevice:
+        raise
+    except Exception as error:  # where its cases are made
+        failure = f"{type(error).__name__}: {error}"
+        yield {"device": run.device, "part": part, "name": "rest", "number": number, "failure": failure}
+
+
+class DeadDevice(Exception):
+    """After an illegal access a process cannot use its GPU any more."""
+
+
+def _answers() -> bool:
+    try:
+        return float(to_numpy(fuser.jit(fnp.negative, backend="triton")(_put(np.ones(1, np.float32))))[0]) == -1
+    except Exception:
+        return False
+
+
+def _in_process(options: argparse.Namespace, part: str) -> int:
+    """The rows of a part, written by this process."""
+    run, wrong = Run(options.dry_run, options.warm), False
+    try:
+        for row in rows(run, options.budget, part, options.first, options.every):
+            wrong |= "failure" in row or not row.get("error", 0) <= row.get("tolerance", 0)
+            _write(row, None if options.warm else options.rows)
+    except DeadDevice:
+        return DEAD
+    return int(wrong)
+
+
+def _first_calls(options: argparse.Namespace, parts: list[str]) -> None:
+    """The first calls of all cases by many processes at once, which leave what they compile on disk."""
+    begun = time.perf_counter()
+    share = sum(PARTS[part][1] for part in parts)
+    started = []
+    for part in parts:
+        count = max(1, round(options.compilers * PARTS[part][1] / share))
+        for n in range(count):
+            command = [sys.executable, "-m", "bench.gpu", part, "--alone", "--warm", "--budget", "1e9"]
+            words = [*command, "--first", str(n), "--every", str(count)]
+            started.append(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    for process in started:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(1.0, options.warming - (time.perf_counter() - begun)))
+        process.kill()
+    print(json.dumps({"first calls, in seconds": time.perf_counter() - begun}), flush=True)
+
+
+def _by_processes(options: argparse.Namespace, parts: list[str]) -> int:
+    """Each part by a process, which begins again behind a case that ended it, that took longer than LONGEST, or after which its GPU answers
+    no more."""
+    wrong = False
+    for part in parts:
+        command = [sys.executable, "-m", "bench.gpu", part, "--alone", "--budget", str(options.budget)]
+        next_case, status = 0, DEAD
+        while status not in (0, 1):
+            words = [*command, "--first", str(next_case), *(["--rows", str(options.rows)] if options.rows else [])]
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+            for line in _lines(process, LONGEST):
+                print(line, end="", flush=True)
+                with contextlib.suppress(ValueError):
+                    next_case = json.loads(line).get("number", next_case) + 1
+            status = process.wait()
+            wrong |= status != 0
+            if status not in (0, 1, DEAD):
+                failure = f"the process ended with {status}"
+                _write({"part": part, "number": next_case, "failure": failure}, options.rows)
+                next_case += 1
+    return int(wrong)
+
+
+def _lines(process: subprocess.Popen[str], longest: float) -> Iterator[str]:
+    """What a process prints, line by line; it is killed when it prints nothing for so many seconds."""
+    while True:
+        timer = threading.Timer(longest, process.kill)
+        timer.start()
+        line = process.stdout.readline() if process.stdout else ""
+        timer.cancel()
+        if not line:
+            return
+        yield line
+
+
+def _write(row: Row, path: Path | None) -> None:
+    """A row on the screen and in the file."""
+    line = json.dumps(row)
+    print(line, flush=True)
+    if path is not None:
+        with path.open("a") as file:
+            file.write(line + "\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -234,12 +446,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--rows", type=Path, help="a file to which each row is added as a line of JSON")
     parser.add_argument("--budget", type=float, default=200.0, help="seconds")
+    parser.add_argument("--compilers", type=int, default=16, help="processes that make first calls (compile) at once")
+    parser.add_argument("--warming", type=float, default=90.0, help="seconds that first calls may take")
     parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument(
+        "--warm", action="store_true", help="make first calls alone, which leave what they compile on disk"
+    )
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    for name, number in (("--first", 0), ("--every", 1)):
+        parser.add_argument(name, type=int, default=number, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
-    wrong = False
+    parts = options.parts or list(PARTS)
     with contextlib.ExitStack() as stack:
         if options.dry_run:
             from tests import cuda_stand_in
@@ -251,14 +471,12 @@ def main(arguments: list[str] | None = None) -> int:
                 file=sys.stderr,
             )
             return 2
-        for row in rows(Run(options.dry_run), options.budget, options.parts or list(PARTS)):
-            line = json.dumps(row)
-            wrong |= "failure" in row or not row.get("error", 0) <= row.get("tolerance", 0)
-            print(line, flush=True)
-            if options.rows is not None:
-                with options.rows.open("a") as file:
-                    file.write(line + "\n")
-    return int(wrong)
+        if options.dry_run or options.alone:
+            return max(_in_process(options, part) for part in parts)
+        if options.warm:
+            _first_calls(options, parts)
+            return 0
+        return _by_processes(options, parts)
 
 
 if __name__ == "__main__":

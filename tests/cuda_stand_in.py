@@ -90,11 +90,13 @@ class Twins:
         image = self.images.get((id(source), passing))
         if image is None:
             image = self.images[id(source), passing] = self._image(source, passing)
-        launch = _chosen(source.launch["launches"][number], passing)
+        planned = source.launch["launches"][number]
+        launch = _chosen(planned, passing)
+        choice = next(n for n, candidate in enumerate(planned.choices) if candidate is launch)
         maps = tuple(
             code.EncodedMap(_MAP_TYPES[source.launch["dtypes"][m.buffer].itemsize], 3, m.block) for m in launch.maps
         )
-        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, launch, maps=maps)
+        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, choice, maps=maps)
 
     def _image(self, source: KernelSource, passing: code.Passing) -> bytes:
         """One module for all launches of a source, of which the last runs the twin."""

@@ -277,9 +277,14 @@ _WIDE_NAMES = frozenset(d.name for d in _WIDE)
 
 
 def _arrays(leaves: list[Any]) -> bool:
-    """Whether leaves are arrays of this machine's memory, one at least, and numbers that adapt to them without rounding twice."""
-    arrays = [leaf._data if type(leaf) is Array else leaf for leaf in leaves if isinstance(leaf, (Array, np.ndarray))]
-    if not arrays or not all(type(a) is np.ndarray for a in arrays):
+    """Whether leaves are arrays of this machine's memory or numbers, one at least, and numbers that adapt to arrays without rounding twice."""
+    data = [leaf._data if type(leaf) is Array else leaf for leaf in leaves]
+    if not data or not all(type(d) in _NUMBERS or type(d) is np.ndarray or isinstance(d, np.generic) for d in data):
         return False
-    fractions = any(type(leaf) in (float, complex) for leaf in leaves)
-    return not (fractions and any(a.dtype.itemsize < 4 and a.dtype.kind not in "biu" for a in arrays))
+    if not any(type(d) in (float, complex) for d in data):
+        return True
+    typed = [d.dtype for d in data if isinstance(d, (np.ndarray, np.generic))]
+    return not any(dtype.itemsize < 4 and dtype.kind not in "biu" for dtype in typed)
+
+
+_NUMBERS = frozenset({bool, int, float, complex})

@@ -554,6 +554,39 @@ def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch
         assert len(compiled) <= 2  # few rows, and many
 
 
+def test_code_serves_programs_of_other_sizes_with_their_own(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of a kernel is its code: extents, numbers of programs and tensor maps are those of each program."""
+    made: list[Any] = []
+
+    class Counting:
+        key = code.Images().key
+
+        def __call__(self, source: Any, number: int, passing: code.Passing) -> code.Image:
+            made.append((source, number))
+            maps = tuple(code.EncodedMap(9, 3, m.block) for m in source.launch["launches"][number].maps)
+            return code.Image(b"", "kernel", 128, 0, most=300, maps=maps)
+
+    monkeypatch.setattr(code, "images", Counting())
+    monkeypatch.setattr(code.native, "cuda_module", lambda text: object())
+    monkeypatch.setattr(code.native, "cuda_function", lambda *of: 1)
+    half = lambda *shape: fuser.ShapeDtypeStruct(shape, fnp.bfloat16)
+    product = fuser.jit(lambda a, b: fnp.maximum(a @ b, 0), backend="triton")
+    rows = fuser.jit(lambda x: x * 2 + 1, backend="triton")
+    for programs in (
+        [product.lower(half(4096, n), half(n, 4096)) for n in (4096, 2048, 1024)],
+        [rows.lower(fuser.ShapeDtypeStruct((n,), np.float32)) for n in (1 << 24, 1 << 20)],
+    ):
+        made.clear()
+        for program in programs:
+            (source,) = program.sources
+            found = code.compiled(source, code.Passing())
+            for launch, planned in zip(found.launches, source.launch["launches"], strict=True):
+                assert tuple(size for _, size in launch.sizes[:-2]) == planned.sizes
+                assert launch.grid == min(planned.grid, 300)
+                assert [m.encoding[2] for m in launch.maps] == [m.shape[::-1] for m in planned.maps]
+        assert len(made) == 1
+
+
 def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:
     x, ws = put(4, 70), [put(70, 70, seed=n) for n in range(3)]
     executable = on_device(mlp).lower(x, ws).compile().executable

@@ -48,15 +48,15 @@ class EncodedMap:
 
 @dataclass(frozen=True)
 class Image:
-    """What the driver loads for one launch: the code, the kernel's name in it, its threads and bytes of shared memory, the launch that
-    it is of (`Launch.smaller`), how many programs there are, and its tensor maps."""
+    """What the driver loads for one launch, and for others of other sizes: the code, the kernel's name in it, its threads and bytes of shared
+    memory, which of a launch and its smaller ones it is of, the most programs of it (0: as many as a launch has), and its tensor maps."""
 
     code: bytes
     name: str
     threads: int
     shared: int
-    launch: Launch
-    grid: int = 0
+    choice: int = 0
+    most: int = 0
     maps: tuple[EncodedMap, ...] = ()
 
 
@@ -115,10 +115,10 @@ def compiled(source: KernelSource, passing: Passing) -> Compiled:
             continue
         module, function, image = _loaded(source, number, passing)
         modules.append(module)
-        made = image.launch
+        made = launch.choices[image.choice]
         dtypes = source.launch["dtypes"]
         maps = tuple(_mapped(m, how, dtypes[m.buffer].itemsize) for m, how in zip(made.maps, image.maps, strict=True))
-        start = image.grid or made.grid, image.threads, image.shared
+        start = min(made.grid, image.most or made.grid), image.threads, image.shared
         launches.append(CompiledLaunch(function, *start, maps, made.buffers, (*_sizes(made), *_TRITONS)))
     return Compiled(tuple(launches), tuple(modules))
 
@@ -171,21 +171,19 @@ class Images:
     """Triton's compiler for the device that is open."""
 
     def key(self, source: KernelSource, number: int, passing: Passing) -> Any:
-        """Equal keys have the same code."""
-        launch = source.launch["launches"][number]
-        constants = tuple(sorted(launch.constants.items()))
-        kinds = tuple(kind for kind, _ in _sizes(launch))
-        dtypes = tuple(source.launch["dtypes"])
-        return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, architecture()
+        """Equal keys have the same code; sizes and numbers of programs are none of it."""
+        dtypes = (*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"]))
+        return source.text, passing, dtypes, source.launch["launches"][number].code, architecture()
 
     def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
         from fuser.backends.triton.aot import fitted, registers_of
         from fuser.backends.triton.machine_code import at_once
 
         try:
+            planned = source.launch["launches"][number]
             launch, made = fitted(
                 source,
-                source.launch["launches"][number],
+                planned,
                 "cuda",
                 architecture(),
                 values=passing.values,
@@ -196,15 +194,15 @@ class Images:
         scratch = [getattr(made.metadata, name, 0) for name in ("global_scratch_size", "profile_scratch_size")]
         assert not any(scratch), "no generated kernel asks for scratch of the compiler's"
         threads, shared = 32 * made.metadata.num_warps, made.metadata.shared
-        grid = launch.grid
+        most = 0
         if launch.persistent:
-            registers = registers_of(made.asm["cubin"])
-            grid = min(grid, native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers, shared))
+            most = native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers_of(made.asm["cubin"]), shared)
+        choice = next(n for n, candidate in enumerate(planned.choices) if candidate is launch)
         maps = [
             EncodedMap(_TYPES_OF_HOST.get(m["elem_type"], m["elem_type"]), m["swizzle"], tuple(m["block_size"]))
             for m in (getattr(made.metadata, "tensordesc_meta", None) or ())
         ]
-        return Image(made.asm["cubin"], made.metadata.name, threads, shared, launch, grid, tuple(maps))
+        return Image(made.asm["cubin"], made.metadata.name, threads, shared, choice, most, tuple(maps))
 
 
 images: Any = Images()
