@@ -31,6 +31,30 @@ def test_cheap_rows_are_reduced_eight_at_a_time() -> None:
     np.testing.assert_allclose(fuser.jit(function)(X), (X.astype(np.float64) ** 2).max(0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [32, 24, 5])
+def test_loads_under_tests_that_columns_share_begin_before_their_loop(dtype: type, columns: int) -> None:
+    """Rows of a shifted image are the border's or another row's: an address chosen within the loop over columns would keep it
+    from being vectorised, as a truth value from outside of it would."""
+    image, wide = np.random.default_rng(3).standard_normal((2, 4, 12, 16, columns)).astype(dtype)
+
+    def function(image, wide):
+        moved = fuser.lax.pad(image[:, :-1, :-2], image.dtype.type(0), [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 0)])
+        chosen = fnp.where(wide > 0, fnp.tanh(moved + image), 0)
+        return chosen.sum((0, 1, 2)), (chosen * wide).sum((0, 1, 2))
+
+    with fuser.enable_x64(dtype is np.float64):
+        found = fuser.jit(function)(image, wide)
+        text = "".join(source.text for source in fuser.jit(function).lower(image, wide).sources)
+    moved = np.pad(image.astype(np.float64)[:, :-1, :-2], [(0, 0), (1, 0), (2, 0), (0, 0)])
+    chosen = np.where(wide > 0, np.tanh(moved + image), 0)
+    for value, terms in zip(found, (chosen, chosen * wide)):
+        atol = 8 * np.finfo(dtype).eps * np.abs(terms).sum((0, 1, 2)).max()
+        np.testing.assert_allclose(value, terms.sum((0, 1, 2)), rtol=0, atol=atol)
+    if columns == 32:
+        assert "_start + " in text and f"_held{np.dtype(dtype).itemsize} > 0 ?" in text
+
+
 def test_several_reductions_of_eight_rows_are_held_in_registers() -> None:
     """What they have so far is read and written once for eight rows, not after each."""
     function = lambda x: (x.max(0), x.min(0), (x > 1).any(0), fnp.prod(x * 0.1 + 1, axis=0))

@@ -107,6 +107,9 @@ class Emitter(Builder, Common):
         self.begun: set[str] = set()  # what scans carry; a scan that two sweeps compute is declared by the first
         self.strips: set[int] = set()  # divisors of positions along the vector whose quotients stand still in loops
         self.two_level: list[Scalar] = []  # sums of the sweep being written that have two levels (`sums`)
+        self.starts: dict[Scalar, Variable] = {}  # where masked loads begin, computed before the loop along the vector
+        # Tests that are the same along the vector, by the size of what they choose: numbers that are above 0 where they hold.
+        self.held: dict[tuple[Scalar, int], Variable] = {}
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
 
@@ -319,6 +322,8 @@ class Emitter(Builder, Common):
         if node in self.divisions and self.loops.vector is None:
             name = "divide" if node.op == "div" else "remainder"
             return spell.called(f"{name}_{node.dtype.name}{spell.ALONE}", *args)
+        if node.op == "select" and (node.args[0], node.dtype.itemsize) in self.held:
+            args = [code("{} > 0", self.held[node.args[0], node.dtype.itemsize]), *args[1:]]
         if self.inside is not None and node.op in ("lt", "ge") and self._near(node):
             test = code("{}({}, {})", masking.PRECEDES, *args)
             return test if node.op == "lt" else code("!{}", test)
@@ -372,7 +377,18 @@ class Emitter(Builder, Common):
         offset: Affine = node.attr.offset
         if vector not in index_axes(offset) and not any(self.follows(value, vector) for value in computed(offset)):
             return self._clamped(node)
-        if self.follows(node.args[0], vector):
+        parts = self.from_start(node)
+        if parts is None:
+            return None
+        first, along = parts
+        start = self.starts.get(node) or self.chosen(node, first)
+        return code("{} + {}", start, self._offset(node.attr.param, along)) if along.terms else code(start)
+
+    def from_start(self, node: Scalar) -> tuple[Affine, Affine] | None:
+        """The offset of a masked load where the vector begins, and that along it, where mask and beginning are the same for all
+        of its elements; None where they are not."""
+        vector, offset = self.loops.vector, node.attr.offset
+        if vector is None or self.follows(node.args[0], vector):
             return None
         step = offset.coefficient(vector)
         along = Affine.of(vector) * step
@@ -382,8 +398,11 @@ class Emitter(Builder, Common):
         uniform = uniform and not any(self.follows(value, vector) for value in computed(rest))
         if not uniform or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
             return None
-        start = code("({} ? {} : 0)", self.operand(node.args[0]), self._offset(node.attr.param, rest))
-        return code("{} + {}", start, self._offset(node.attr.param, along)) if along.terms else start
+        return rest, along
+
+    def chosen(self, node: Scalar, offset: Affine) -> Code:
+        """The offset where a load's mask holds, and 0 elsewhere."""
+        return code("({} ? {} : 0)", self.operand(node.args[0]), self._offset(node.attr.param, offset))
 
     def scattered(self, node: Scalar) -> bool:
         """Whether a load's elements along the vector lie so far apart that gcc vectorises it with a chosen offset alone, and

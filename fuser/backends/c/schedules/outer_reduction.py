@@ -14,7 +14,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, changed, code
-from fuser.backends.c.schedules import aliased_scratch, chunks, masking
+from fuser.backends.c.schedules import aliased_scratch, chunks, masking, uniform_tests
 from fuser.backends.c.schedules.compensated_sums import (
     carried,
     column_blocks,
@@ -351,8 +351,12 @@ class OuterReduction(Emitter):
 
         Sums that round are added to each other first: an accumulator then rounds once for all of them.
         """
+        saved, recalled = dict(self.env), [n for n in self.aliased if n in sweep.body and n not in sweep.kept]
+        body = self._without(sweep, recalled)
+        if count == 1 and not self.planes.axes:
+            uniform_tests.compute(self, body)
+        before = dict(self.env)
         self._across(self.read)
-        saved = dict(self.env)
         apart = {
             reduction: self.var(spell.local(reduction.attr.accumulator), f"{self.name(reduction)}_few", "0")
             for reduction in sweep.reductions
@@ -361,8 +365,6 @@ class OuterReduction(Emitter):
         held = self._held(sweep.reductions if count > 1 else ())
         axis = self.loops.reduced[-1]
         row = self.axes[axis]
-        recalled = [node for node in self.aliased if node in sweep.body and node not in sweep.kept]
-        body = self._without(sweep, recalled)
         for number in range(count):
             if count > 1:
                 self.axes[axis] = code(f"({{}} + {number})", row) if number else row
@@ -391,13 +393,14 @@ class OuterReduction(Emitter):
                 self.store(store)
             if count > 1:
                 self.close()
-            self.env = dict(saved)
+            self.env = dict(before)
         self.axes[axis] = row
         for reduction, few in apart.items():
             self._reduction_step(reduction, few, "")
         for reduction, value in held.items():
             self.set(self._column(f"{self.name(reduction)}_acc"), value)
         self._close_across()
+        self.env, self.starts, self.held = saved, {}, {}
 
     def _held(self, reductions: Sequence[Scalar]) -> dict[Scalar, Variable]:
         """Accumulators that rows which are reduced together change in a register: of several arrays compilers do not always know
