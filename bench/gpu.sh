@@ -56,7 +56,8 @@ export TORCHINDUCTOR_CACHE_DIR JAX_COMPILATION_CACHE_DIR JAX_PERSISTENT_CACHE_MI
 if [ -z "$DRY_RUN" ] && [ "$SECONDS_FOR_CASES" != 0 ]; then
     # shellcheck disable=SC2086
     "$PYTHON" -m bench.gpu ${PARTS:-} --warm --warming $((SECONDS_FOR_CASES + 20)) &
-    JAX_PLATFORMS=cpu timeout $((SECONDS_FOR_CASES + 60)) "$PYTHON" -m tests.gpu.every_case --processes 12 --seconds "$SECONDS_FOR_CASES" --rows "$OUT/cases.jsonl" || status=1
+    # shellcheck disable=SC2086
+    JAX_PLATFORMS=cpu timeout $((SECONDS_FOR_CASES + 60)) "$PYTHON" -m tests.gpu.every_case ${SUITES:-} --processes 12 --seconds "$SECONDS_FOR_CASES" --rows "$OUT/cases.jsonl" || status=1
     wait
 fi
 

@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 
 import fuser
 import fuser.numpy as fnp
-from fuser.backends.triton.block_sizes import HELD_PIECE, MOST_PIECES
+from fuser.backends.triton.block_sizes import HELD_PIECES, MOST_PIECES
 from fuser.ir.types import ArrayType
 from tests.backends import cooperative_worker
 
@@ -38,16 +38,16 @@ def test_programs_that_wait_for_each_other_agree_with_float64() -> None:
 
 
 def test_rows_that_are_read_again_are_held_by_several_programs() -> None:
-    for columns in (1 << 16, MOST_PIECES * HELD_PIECE):
+    for columns, held in ((1 << 16, HELD_PIECES[0]), (MOST_PIECES * HELD_PIECES[1], HELD_PIECES[1])):
         clear, rows = launches(cooperative_worker.softmax, 2, columns)
-        assert rows.constants["PIECES"] == -(-columns // HELD_PIECE) and rows.grid == 2 * rows.constants["PIECES"]
+        assert rows.constants["PIECES"] == -(-columns // held) and rows.grid == 2 * rows.constants["PIECES"]
         assert clear.sizes[-1] == 1 + 2 * rows.grid  # a ticket, and a word of each of two reductions for each program
 
 
 def test_rows_that_are_read_once_or_take_too_many_programs_walk() -> None:
     for function, columns in (
         (lambda x: fuser.nn.logsumexp(x, -1), 1 << 16),
-        (cooperative_worker.softmax, 2 * MOST_PIECES * HELD_PIECE),
+        (cooperative_worker.softmax, 2 * MOST_PIECES * HELD_PIECES[-1]),
         (lambda x: x - x.argmax(-1, keepdims=True), 1 << 16),
         (lambda x: x - fnp.cumsum(x, -1).max(-1, keepdims=True), 1 << 16),
     ):

@@ -10,12 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fuser import jit  # noqa: E402
+from fuser import jit, lax  # noqa: E402
+from fuser.backends.triton import scatter_kernels  # noqa: E402
 from fuser.backends.triton.library import evaluation, host_steps  # noqa: E402
 from fuser.config import config  # noqa: E402
 from fuser.ir.graph import Eqn, Graph, Var  # noqa: E402
 from fuser.ir.primitive import REGISTRY, Primitive  # noqa: E402
 from fuser.ir.types import SMALL, ArrayType, is_inexact  # noqa: E402
+from fuser.ops.order import order_p  # noqa: E402
 from fuser.runtime.array import Array, to_numpy  # noqa: E402
 from fuser.trace.core import bind, infer  # noqa: E402
 
@@ -145,12 +147,65 @@ def test_small_dtypes_round_as_ml_dtypes_do(dtype: np.dtype) -> None:
         ), small
 
 
+def test_floats_are_ordered_as_numbers_and_keep_their_bits() -> None:
+    rng = np.random.default_rng(3)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, 1e-40, -1e-40], np.float32)
+    keys = np.where(rng.random((3, 4000)) < 0.4, rng.choice(special, (3, 4000)), rng.standard_normal((3, 4000)))
+    keys = keys.astype(np.float32)
+    keys[1, ::7] = np.copysign(np.nan, rng.standard_normal(keys[1, ::7].shape))
+    eqn = equation(REGISTRY["order"], (keys,), {"bits": 32})
+    graph = Graph(eqn.invars, (), (), (eqn,), eqn.outvars, "one")
+    ordered, positions = (to_numpy(Array(t)) for t in evaluation.evaluator(graph)(*tensors((keys,))))
+    wanted = np.argsort(keys, axis=-1, kind="stable")
+    np.testing.assert_array_equal(positions, wanted)
+    numbers = np.take_along_axis(keys, wanted, -1)
+    plain = ~np.isnan(numbers)
+    assert ordered[plain].tobytes() == numbers[plain].tobytes() and np.isnan(ordered[~plain]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "uint32", "bool"])
+def test_sorts_of_one_operand_move_its_keys_alone(dtype: str) -> None:
+    """Positions that nobody reads are not made, and elements are read from the ordered words, not gathered."""
+    lowered = jit(lambda x: lax.sort(x), backend="triton").lower(np.ones((3, 5000), dtype))
+    (order,) = [group for group in lowered.plan.groups if group.graph.eqns[-1].primitive.name == "order"]
+    assert len(order.graph.outvars) == 1 and not order.reason
+    gathers = [e for g in lowered.plan.groups for e in g.graph.eqns if e.primitive.name == "gather"]
+    assert gathers == []
+
+
+def test_positions_alone_need_no_keys_of_the_last_pass() -> None:
+    source = jit(lambda x: order_p.bind(x, bits=9)[1], backend="triton").lower(np.ones((2, 5000), np.uint32)).sources[0]
+    moves = [launch for launch in source.launch["launches"] if launch.function == "move_digits"]
+    assert [launch.constants["KEYS"] for launch in moves] == [True, True, False]
+    assert all(launch.constants["POSITIONS"] for launch in moves)
+
+
+@pytest.mark.parametrize(
+    "reduction, rows, log, torch_takes_less",
+    [
+        ("sum", 1 << 16, 24, False),
+        ("sum", 1 << 24, 24, True),
+        ("max", 256, 24, True),
+        ("prod", 1 << 24, 24, False),
+        ("replace", 1 << 12, 21, False),
+    ],
+)
+def test_who_combines_rows_depends_on_what_orders_move(
+    reduction: str, rows: int, log: int, torch_takes_less: bool
+) -> None:
+    virtual = lambda dtype, *shape: np.broadcast_to(np.zeros((), dtype), shape)
+    arrays = virtual(np.float32, rows, 1), virtual(np.uint32, 1 << log), virtual(np.float32, 1 << log, 1)
+    eqn = equation(REGISTRY["scatter_rows"], arrays, {"reduction": reduction, "unique": False})
+    assert (scatter_kernels.refusal(eqn) is not None) == torch_takes_less
+
+
+@pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("reduction", ["replace", "sum", "prod", "max"])
-def test_many_updates_of_few_rows_combine_in_their_order(reduction: str) -> None:
+def test_many_updates_of_few_rows_combine_in_their_order(reduction: str, width: int) -> None:
     rng = np.random.default_rng(1)
     targets = rng.integers(0, 9, 5000).astype(np.uint32)  # some beyond the last row
-    updates = 1 + 0.01 * rng.standard_normal((5000, 1))
-    arrays, params = (np.ones((7, 1)), targets, updates), {"reduction": reduction, "unique": False}
+    updates = 1 + 0.01 * rng.standard_normal((5000, width))
+    arrays, params = (np.ones((7, width)), targets, updates), {"reduction": reduction, "unique": False}
     assert fault(REGISTRY["scatter_rows"], arrays, params) == ""
     eqn = equation(REGISTRY["scatter_rows"], arrays, params)
     graph = Graph(eqn.invars, (), (), (eqn,), eqn.outvars, "one")

@@ -12,6 +12,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser import Schedule
 from fuser.backends.c.schedules.padded_rows import PaddedRows, padded_rows
+from fuser.errors import UnsupportedError
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import lower
 from fuser.kernel.schedule import NOTHING_ASKED
@@ -116,6 +117,35 @@ def test_rows_apart_in_memory_and_shared_by_all() -> None:
     for n, wanted in enumerate(f(x, w)):
         found = fuser.jit(lambda x, w, n=n: f(x, w)[n], backend="c", schedule=TREE)(x, w)
         np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
+@pytest.mark.parametrize("extent", [6, 12, 20, 40, 50, 64])
+def test_rows_of_which_an_element_is_picked_are_short_rows_all_the_same(extent: int) -> None:
+    """What a row reads once, at a computed place or in another array, keeps its elements from no form; some indices lie outside."""
+    x, labels = (
+        RANDOM.standard_normal((150, extent)).astype(np.float32),
+        RANDOM.integers(0, extent, 150).astype(np.int32),
+    )
+    labels[:5], weights = [-1, -extent, 0, extent - 1, 2], RANDOM.standard_normal(300).astype(np.float32)
+
+    def loss(x: Any, labels: Any, weights: Any) -> Any:
+        scores = fuser.nn.log_softmax(x)
+        return -fnp.take_along_axis(scores, labels[:, None], 1)[:, 0] * weights[::-2]
+
+    wide = x.astype(np.float64)
+    scores = wide - np.log(np.exp(wide).sum(1, keepdims=True))
+    wanted = -scores[np.arange(150), labels] * weights[::-2]
+    for asked in (NOTHING_ASKED, TREE, Schedule(reduction="rows side by side"), Schedule(reduction="inner")):
+        try:
+            found = np.asarray(fuser.jit(loss, backend="c", schedule=asked)(x, labels, weights))
+        except UnsupportedError:
+            assert asked is not NOTHING_ASKED  # rows of 6 are no rows side by side, and unrolled where nothing is asked
+            continue
+        np.testing.assert_allclose(
+            found, wanted, rtol=0, atol=32 * 2**-24 * np.abs(scores).max() * np.abs(weights).max()
+        )
+    chosen = {schedule.reduction for schedule in schedules(loss, x, labels, weights)}
+    assert chosen <= ({None} if extent < 8 else {"tree", "rows side by side"})
 
 
 def test_results_take_over_the_memory_of_what_is_reduced() -> None:

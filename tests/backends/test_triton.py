@@ -165,7 +165,7 @@ def test_rows_take_blocks_that_hold_them_on_as_few_warps_as_that_needs() -> None
     assert eights is not None and (eights.columns, eights.blocks) == (32, 4)
     assert block_sizes.row_tile(1000, whole=True) == block_sizes.Tile(1, 1024, 1, True)
     assert block_sizes.row_tile(16385) is None
-    assert block_sizes.row_tile(16385, rows=1000, held=1) == block_sizes.Tile(1, 16384, 16, True, 2048)
+    assert block_sizes.row_tile(16385, rows=1000, held=1) == block_sizes.Tile(1, 16384, 32, True, 2048)
     assert block_sizes.row_tile(16385, rows=8, held=1) is block_sizes.row_tile(32769, rows=1000, held=1) is None
 
 

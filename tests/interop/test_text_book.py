@@ -109,6 +109,13 @@ def first_above(x, limit):
     return -1
 
 
+def largest_or_weighted(rows, weights):
+    out = np.zeros(len(rows))
+    for i, (row, weight) in enumerate(zip(rows, weights)):
+        out[i] = (row * weight).sum() if weight > 0 else row.max()
+    return out
+
+
 def zero_pairs(x):
     count = 0
     for i in range(len(x)):
@@ -168,6 +175,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (normalises_rows, (R.random((450, 3)),)),
     (first_above, (np.linspace(0, 1, 300), 0.7)),
     (first_above, (np.linspace(0, 1, 300), 1.7)),
+    (largest_or_weighted, (R.random((60, 5)), R.standard_normal(60))),
     (zero_pairs, (R.integers(-9, 9, 40),)),
     (knapsack, (R.integers(1, 9, 20), R.random(20), 60)),
     (with_functions_of_its_own, (R.standard_normal(400),)),

@@ -95,6 +95,7 @@ class Triton:
         target=TARGET,
         calls=frozenset(CALLS),
         library_calls=frozenset(ROUTINES),
+        optional_results=frozenset({order_p}),
         horizontal_parts=HORIZONTAL_PARTS,
         horizontal_bytes=HORIZONTAL_BYTES,
         horizontal_params=HORIZONTAL_PARAMS,

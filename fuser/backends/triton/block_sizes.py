@@ -19,16 +19,17 @@ ONE_WAVE = (
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
-HELD_PIECE = 8192  # elements of a longer row that each of several programs holds
-MOST_PIECES = 32  # programs that hold a row together, which even the smallest GPU runs at once
+HELD_PIECES = (4096, 8192)  # elements of a longer row that each of several programs holds
+MOST_PIECES = (
+    32  # programs that hold a row together, which read each other's results; even the smallest GPU runs as many at once
+)
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
 
 @dataclass(frozen=True)
 class Tile:
     """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays; `blocks`: so many
-    blocks of those columns side by side; `rest`: columns of one more behind them, which holds the end of rows that are longer; `ahead`:
-    blocks of rows that are being read while a program reduces one, 0 where it has but one."""
+    blocks of those columns side by side; `rest`: columns of one more behind them, which holds the end of rows that are longer."""
 
     rows: int
     columns: int
@@ -36,7 +37,6 @@ class Tile:
     hints: bool = False
     rest: int = 0
     blocks: int = 1
-    ahead: int = 0
 
     def asked(self, schedule: Schedule, least: int = 1) -> Tile:
         """The tile that a user asks for, where it has `least` columns; both sides are powers of two, as Triton's blocks are."""
@@ -52,7 +52,9 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
-_ROW_WARPS = 16
+_ROW_WARPS = (
+    8  # of rows that such threads hold; longer ones take all that there are, with so few registers that two rows fit
+)
 MOST_WARPS = 32  # of 32 threads; 16 where warps have 64
 _LONGEST_WHOLE = 64  # elements up to which a row is one block, whatever its length
 _LONGEST_SHARED = 512  # elements up to which several rows share a warp
@@ -103,7 +105,8 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, to
             rest = next(part for part in rests if columns - block <= part)
             blocks, rest = (2, 0) if rest == block else (1, rest)
     filled = block if 0 < rest <= block // 4 else width
-    warps = min(_ROW_WARPS, max(1, filled // (32 * _HELD)))
+    warps = max(1, filled // (32 * _HELD))
+    warps = warps if warps <= _ROW_WARPS else MOST_WARPS
     return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest, blocks)
 
 
@@ -113,9 +116,9 @@ def column_tile(rows: int) -> Tile | None:
 
 
 def piece_tile(columns: int) -> Tile | None:
-    """The tile of each program that holds a piece of a long row, in several programs; None where that takes too many."""
-    warps = HELD_PIECE // (32 * _HELD)
-    return Tile(1, HELD_PIECE, warps, True) if columns <= MOST_PIECES * HELD_PIECE else None
+    """The tile of each program that holds a piece of a long row, the smallest of which there are not too many; None where there are."""
+    held = next((held for held in HELD_PIECES if columns <= MOST_PIECES * held), None)
+    return None if held is None else Tile(1, held, held // (32 * _HELD), True)
 
 
 def long_column_tile(width: int) -> Tile:

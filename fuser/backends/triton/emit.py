@@ -21,7 +21,6 @@ from fuser.backends.triton.matmul import lower_product
 from fuser.backends.triton.product import product
 from fuser.backends.triton.reductions import Rows, held_words, scans_of
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
-from fuser.backends.triton.streamed_rows import StreamedRows
 from fuser.kernel.centred import centred
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
@@ -101,8 +100,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     )
     if tile is not None:
         tile = tile.asked(asked, reduced)
-        streamed = tile.ahead > 0 and loops.vector in loops.reduced and bool(loops.parallel)
-        return [(StreamedRows if streamed else Rows)(kernel, loops, kernel.name, tile).write()], {}
+        return [Rows(kernel, loops, kernel.name, tile).write()], {}
     whole, long_row = kernel, not along_rows and not asked.tile
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
     tile = tile.asked(asked)

@@ -69,9 +69,10 @@ class Rows(Emitter):
         return replace(function, launch=replace(function.launch, smaller=self.smaller(function.launch)))
 
     def smaller(self, launch: Launch) -> tuple[Launch, ...]:
-        """The launch with half as many elements a thread, where registers may not hold those of this one."""
-        wider = replace(launch, warps=2 * self.tile.warps)
-        return (wider,) if MOST_WARPS // 2 <= self.tile.warps < MOST_WARPS else ()
+        """The launch with other numbers of elements a thread, where a GPU has no blocks of as many warps as this one, or too few registers."""
+        if self.tile.warps == MOST_WARPS:
+            return (replace(launch, warps=MOST_WARPS // 2),)
+        return (replace(launch, warps=MOST_WARPS),) if self.tile.warps == MOST_WARPS // 2 else ()
 
     def all_columns(self) -> None:
         """Name the columns of each part; only those of the last one can lie outside."""

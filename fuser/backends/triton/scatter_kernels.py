@@ -19,6 +19,8 @@ from fuser.partition.group import FusionGroup, Refusal
 TILE = 2048  # elements of a block of updates
 WIDEST = 64  # columns of one
 COPIED = 1024  # elements that one program copies
+FEW_PASSES = 5  # up to which orders of targets take less than torch's sums
+MOST_TARGETS = 1 << 30  # that int32 counts, and those of a block beyond
 
 COMBINE = {
     "sum": "a + b",
@@ -146,9 +148,20 @@ def refusal(eqn: Eqn) -> str | None:
     dtype = operand.dtype
     if dtype in SMALL or is_complex(dtype) or dtype == BOOL or dtype.names:
         return f"{eqn.params['reduction']} of {short_dtype(dtype)} at targets is computed by torch"
-    if targets.size > radix_sort.MOST and not eqn.params["unique"]:
-        return f"torch's radix sort takes less for more than {radix_sort.MOST} elements"
+    if not eqn.params["unique"] and (reason := _slower(eqn, operand.shape[0], targets.size)) is not None:
+        return reason
     return None
+
+
+def _slower(eqn: Eqn, rows: int, count: int) -> str | None:
+    """Why torch takes less: it orders more targets faster, but multiplies by one scan for each doubling of their number, and has one thread
+    count, then add, all updates of an element, of which there are many where elements are few."""
+    reduction, passes = eqn.params["reduction"], radix_sort.moved(1, max(1, rows.bit_length()))
+    if count >= MOST_TARGETS:
+        return f"torch combines {count} rows"
+    if reduction == "prod" or count * passes <= radix_sort.MOST_MOVED or (reduction == "sum" and passes <= FEW_PASSES):
+        return None
+    return f"torch's radix sort takes less for {count} targets among {rows}"
 
 
 def emit(group: FusionGroup) -> KernelSource | Refusal:
@@ -183,8 +196,9 @@ class _Source:
             ordered, positions = (self.buffers.take(self.length, np.dtype(t)) for t in ("uint32", "int32"))
             aval = eqn.invars[1].aval
             bits = max(1, self.rows.bit_length())
-            launches += radix_sort.launches(aval, bits, self.targets, ordered, positions, self.buffers)
-            texts.append(radix_sort.text_of(aval))
+            sort = radix_sort.Sort(aval, bits)
+            launches += sort.launches(self.targets, ordered, positions, self.buffers)
+            texts.append(sort.text)
             if reduction == "replace":
                 texts.append(LAST_TEXT)
                 launches.append(self._tiled("write_last", (ordered, positions, self.updates, self.out)))

@@ -176,12 +176,11 @@ class _Calls(ast.NodeTransformer):
 
     def _items(self, node: ast.expr) -> ast.expr:
         """What a loop goes over, made where it can be read at positions that values decide."""
-        plain = isinstance(node, ast.Call) and not any(isinstance(arg, ast.Starred) for arg in node.args)
-        if plain and isinstance(node.func, ast.Name) and node.func.id in SEQUENCES:  # type: ignore[attr-defined]
-            self.generic_visit(node)
-            arguments = [node.func, *node.args]  # type: ignore[attr-defined]
-            return self._of_control("items", node, *arguments) if not node.keywords else node  # type: ignore[attr-defined]
-        return self.visit(node)  # type: ignore[no-any-return]
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in SEQUENCES:
+            return self.visit(node)  # type: ignore[no-any-return]
+        if node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args):
+            return self.visit(node)  # type: ignore[no-any-return]
+        return self._of_control("items", node, node.func, *map(self._items, node.args))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         branches = [_lambda(self.visit(part)) for part in (node.body, node.orelse)]

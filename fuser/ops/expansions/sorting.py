@@ -14,18 +14,20 @@ from fuser.ops.conversion import bitcast_convert_type_p
 from fuser.ops.family import constant
 from fuser.ops.indexing import take_along
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p, transpose_p
-from fuser.ops.order import POSITION, WORD, order_p
+from fuser.ops.order import FLOAT, POSITION, WORD, order_p
 from fuser.trace.core import type_of
 
-Word = tuple[Any, int]  # an array of u32, and how many bits its elements have
+Word = tuple[Any, int]  # an array of u32, and how many bits its elements have; or of f32
 
 
 def sort(*operands: Any, dimension: int, is_stable: bool = True, num_keys: int = 1) -> list[Any]:
     shape = type_of(operands[0]).shape
     if not math.prod(shape):
         return list(operands)
+    if len(operands) == 1 and (read := _from_words(_rows(operands[0], dimension))) is not None:
+        return [_from_rows(read, shape, dimension)]
     rows = [_rows(x, dimension) for x in operands]
-    words = [word for key in rows[:num_keys] for part in _parts(key) for word in _words(_comparable(part))]
+    words = [word for key in rows[:num_keys] for part in _parts(key) for word in _keys(part)]
     order = ordered(words)
     return [_from_rows(take_along(x, order, 1), shape, dimension) for x in rows]
 
@@ -43,6 +45,25 @@ def top_k(x: Any, k: int, axis: int | None = None, **unread: Any) -> list[Any]:
     order = _sliced(order, [(0, rows.shape[0]), (0, k)])
     shape = tuple(k if d == dimension else e for d, e in enumerate(aval.shape))
     return [_from_rows(found, shape, dimension) for found in (take_along(rows, order, 1), order)]
+
+
+def _from_words(rows: Any) -> Any:
+    """Sorted rows as they are ordered, or read from their ordered words where equal elements have equal bits; None elsewhere."""
+    dtype = type_of(rows).dtype
+    if dtype == FLOAT:
+        return order_p.bind(rows, bits=32)[0]
+    if is_inexact(dtype) or is_complex(dtype) or dtype.itemsize > WORD.itemsize:
+        return None
+    ((word, bits),) = _words(rows)
+    word, _ = order_p.bind(word, bits=bits)
+    if dtype == BOOL:
+        return el.ne_p.bind(word, _constant(0, WORD))
+    unsigned = _converted(word, np.dtype(f"uint{bits}"))
+    if dtype.kind == "u":
+        return unsigned
+    return bitcast_convert_type_p.bind(
+        el.xor_p.bind(unsigned, _constant(1 << (bits - 1), type_of(unsigned).dtype)), new_dtype=dtype
+    )
 
 
 def ordered(words: list[Word]) -> Any:
@@ -93,6 +114,11 @@ def _comparable(x: Any) -> Any:
 def _chosen(condition: Any, x: Any, y: Any) -> Any:
     shape = type_of(y).shape
     return el.select_n_p.bind(condition, y, broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=()))
+
+
+def _keys(x: Any) -> list[Word]:
+    """What a part of a key is ordered by: floats as they are, where orders take them."""
+    return [(x, 32)] if type_of(x).dtype == FLOAT else _words(_comparable(x))
 
 
 def _words(x: Any) -> list[Word]:

@@ -26,10 +26,16 @@ def total(x: Any) -> Any:
 
 
 def _order(eqn: Eqn, keys: Any) -> list[Any]:
+    """Words as signed integers in the order of the words, of which a sort reads four bytes each."""
     import torch
 
-    found = torch.sort(keys.view(torch.int32).long() & 0xFFFFFFFF, dim=-1, stable=True)
-    return [found.values.to(torch.int32).view(torch.uint32), found.indices.to(torch.int32)]
+    if keys.dtype == torch.float32:
+        # nans as one; zeros are equal for torch, by whichever sort, and keep their signs
+        found = torch.sort(torch.where(keys.isnan(), torch.nan, keys), dim=-1, stable=True)
+        return [found.values, found.indices.to(torch.int32)]
+    top = torch.iinfo(torch.int32).min
+    found = torch.sort(keys.view(torch.int32) ^ top, dim=-1, stable=True)
+    return [(found.values ^ top).view(torch.uint32), found.indices.to(torch.int32)]
 
 
 RULES: dict[Any, Any] = {order_p: _order}

@@ -86,7 +86,7 @@ def _replaced(out: Any, targets: Any, updates: Any) -> Any:
     import torch
 
     ordered, order = torch.sort(targets, stable=True)
-    kept = torch.where(_ends(ordered), ordered, out.numel() - 1)
+    kept = torch.where(_ends(ordered), ordered, len(out) - 1)
     return out.index_put_((kept,), updates[order])
 
 
@@ -127,7 +127,8 @@ def _extreme(name: str) -> Callable[..., Any]:
 
 
 def _rows(eqn: Eqn, operand: Any, targets: Any, updates: Any) -> Any:
-    """Rows combined element by element: halves in float32, integers as signed ones, extremes in their total order."""
+    """Rows that are replaced or summed as they are, so that their targets are sorted, else element by element: halves in float32,
+    integers as signed ones, extremes in their total order."""
     import torch
 
     if updates.numel() == 0 or operand.numel() == 0:
@@ -135,12 +136,15 @@ def _rows(eqn: Eqn, operand: Any, targets: Any, updates: Any) -> Any:
     combine, ordered = COMBINED[eqn.params["reduction"]]
     kind = _computed(torch, operand.dtype, combine, ordered)
     rows, width = operand.shape
-    first = targets.view(torch.int32).long() & 0xFFFFFFFF
-    flat = (first[:, None] * width + torch.arange(width, device=operand.device)).reshape(-1)
-    flat = flat.clamp(max=rows * width)  # beyond the last row
-    out = kind(operand).reshape(-1)
+    targets = (targets.view(torch.int32).long() & 0xFFFFFFFF).clamp(max=rows)  # one row more, for those beyond the last
+    out, updates = kind(operand), kind(updates)
     out = torch.cat([out, out[:1]])
-    out = combine(out, flat, kind(updates).reshape(-1))[:-1].reshape(operand.shape)
+    if combine in (_replaced, _added):
+        out = combine(out, targets, updates)
+    else:
+        flat = (targets[:, None] * width + torch.arange(width, device=operand.device)).reshape(-1)
+        out = combine(out.reshape(-1), flat, updates.reshape(-1)).reshape(rows + 1, width)
+    out = out[:-1]
     if kind is total:  # which is its own inverse
         out = total(out.view(operand.dtype))
     return out.view(operand.dtype) if out.dtype.itemsize == operand.dtype.itemsize else out.to(operand.dtype)
