@@ -215,6 +215,14 @@ def test_machine_code_of_its_gradients(dtype: np.dtype, features: int) -> None:
     assert [launch.code.matrix_units for launch in found.launches].count(True) == 3 * (dtype == bfloat16)
 
 
+def test_arrays_of_two_billion_elements_have_positions_of_64_bits() -> None:
+    pytest.importorskip("triton")
+    from bench import static
+
+    found = static.report(with_gradients(grouped), *types(bfloat16, *((64, 16384, 32, 64),) * 4))
+    assert [launch.code.matrix_units for launch in found.launches].count(True) == 3
+
+
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:100", "hip:gfx942"])
 @pytest.mark.parametrize(("dtype", "features"), [(bfloat16, 128), (bfloat16, 64), (F32, 64)])
 def test_gradients_take_tiles_that_registers_hold_on_every_target(target: str, dtype: np.dtype, features: int) -> None:

@@ -275,20 +275,20 @@ class AttentionKernel(Emitter):
         if not self._fills_blocks:
             self._walk("range(first, last, N_BLOCK)", "start")
             return
-        self.line("begin = first")
-        self.line(f"end = {self.length} // N_BLOCK * N_BLOCK")
+        self.line("whole = first")
+        self.line(f"whole_end = {self.length} // N_BLOCK * N_BLOCK")
         for number, bound in enumerate(bounds.lower):
             text = self._bound(bound, f"lower{number}")
             self.line(
-                f"begin = tl.maximum(begin, tl.cdiv(tl.max(tl.where(row_inside, {text}, 0)) * {step}, N_BLOCK) * N_BLOCK)"
+                f"whole = tl.maximum(whole, tl.cdiv(tl.max(tl.where(row_inside, {text}, 0)) * {step}, N_BLOCK) * N_BLOCK)"
             )
         for number, bound in enumerate(bounds.upper):
             text = (
                 f"tl.min(tl.where(row_inside, {self._bound(bound, f'upper{number}')}, {self.extents[bounds.axis]} - 1))"
             )
-            self.line(f"end = tl.minimum(end, tl.maximum({text} + 1, 0) * {step} // N_BLOCK * N_BLOCK)")
-        self.line("whole = tl.minimum(begin, last)")
-        self.line("whole_end = tl.maximum(whole, tl.minimum(end, last))")
+            self.line(f"whole_end = tl.minimum(whole_end, tl.maximum({text} + 1, 0) * {step} // N_BLOCK * N_BLOCK)")
+        self.line("whole = tl.minimum(whole, last)")
+        self.line("whole_end = tl.maximum(whole, tl.minimum(whole_end, last))")
         self._walk("range(whole, whole_end, N_BLOCK)", "start", whole=True, decided=dict(bounds.decided))
         self.line("before = whole - first")
         parts = "tl.where(start < before, first + start, whole_end + start - before)"
@@ -331,8 +331,8 @@ class AttentionKernel(Emitter):
             return
         self.line("unsettled = 0")
         with self.scope():
-            self.open(f"for begin in range(0, {self.length}, {WIDE}):")
-            self.line(f"column = begin + tl.arange(0, {WIDE})[None, :]")
+            self.open(f"for piece in range(0, {self.length}, {WIDE}):")
+            self.line(f"column = piece + tl.arange(0, {WIDE})[None, :]")
             self._dimension(COLUMN, self.parts.walked[0], self.length)
             self.define_all(order)
             self.line(f"unsettled = tl.maximum(unsettled, {test('column_inside')})")
