@@ -1,12 +1,14 @@
 """`python -m bench.gpu`: what a GPU has to confirm, in order of importance, a JSON line for each figure as soon as it is there.
 
-    python -m bench.gpu --rows gpu.jsonl               host time of calls, kernels, products, programs
+    python -m bench.gpu --warm; python -m bench.gpu --rows gpu.jsonl    by many processes what is compiled, then all parts, each by a process
+    python -m bench.gpu irregular programs                              some parts
     python -m bench.gpu --rows gpu.jsonl --dry-run     the same by the driver's stand-in at small sizes, which runs the C backend's twin of each
                                                        kernel: that all parts get through is shown, neither times nor results of a GPU
 
-A row: device ("stand-in" in a dry run), part, name, and of calls host_us, median_us and at_most_us; of the others seconds, error and tolerance (against float64), and bytes,
-share_of_copy or flops and tflops, of products also those of cuBLAS and of torch's attention. `failure` says what went wrong instead. A part
-begins nothing after its share of the budget. Exit status 1: a result is wrong or a row has a failure; 2: no GPU.
+A row: device ("stand-in" in a dry run), part, name, number; seconds of a call among many; of calls host_us, median_us and at_most_us; error and
+tolerance (against float64); bytes, share_of_copy, flops, tflops, step_s of a loop's step; torch_seconds (cuBLAS, attention, what torch or CuPy calls,
+torch.compile of pairs), jax_seconds and inductor_seconds of programs. `failure` says what went wrong instead. A part begins nothing after its
+share of the budget. Exit status 1: a result is wrong or a row has a failure; 2: no GPU.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import math
 import operator
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -30,8 +33,9 @@ import numpy as np
 
 import fuser
 import fuser.numpy as fnp
-from bench import device_calls, gpu_irregular, static
+from bench import device_calls, gpu_irregular, static, systems
 from bench.kernel_pairs import PAIRS, torch_forms
+from bench.workload import Workload
 from bench.workloads import WORKLOADS
 from fuser import config
 from fuser.backends.triton import memory
@@ -40,20 +44,33 @@ from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.core import native
 
 SAMPLES = 5
+LONGEST = 30.0  # seconds that a case may take
 DEAD = 3  # exit status of a process whose GPU answers no more
 SAMPLE_SECONDS = 0.01
 TOLERANCE = {"float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}  # of the largest element of a result
 SMALL = 1 << 14  # elements of an argument in a dry run
 CHECKED = 1 << 26  # scores that an attention may have for NumPy to check it
-PROGRAMS = (
-    "mlp",
-    "mlp_train_step",
-    "transformer_block",
-    "black_scholes",
-    "mandelbrot",
-    "layer_norm",
-    "rms_norm",
-    "softmax",
+PROGRAMS = (  # that come first
+    *(
+        "mlp_train_step",
+        "gelu_mlp",
+        "black_scholes",
+        "cross_entropy_gradient",
+        "attention",
+        "stencil",
+        "nbody",
+        "jacobi_2d",
+    ),
+    *(
+        "scan_of_eight",
+        "k_means",
+        "image_layer",
+        "histogram",
+        "monte_carlo_loop",
+        "softmax",
+        "layer_norm",
+        "column_sum",
+    ),
 )
 Row = dict[str, Any]
 Cases = Iterator[tuple[str, Callable[[], Row]]]
@@ -174,11 +191,8 @@ def pairs(run: Run) -> Cases:
 
 
 def _paired(run: Run, function: Callable[..., Any], word: str, types: Any) -> Row:
-    random = np.random.default_rng(0)
-    whole = lambda t: t.dtype.kind == "i"
-    array = lambda t: (random.integers(0, 1000, t.shape) if whole(t) else random.standard_normal(t.shape, np.float32)).astype(t.dtype)  # fmt: skip
     small = lambda t: ArrayType(tuple(min(n, 64) for n in t.shape), t.dtype)
-    arrays = fuser.tree_util.tree_map(lambda t: array(small(t) if run.dry else t), types)
+    arrays = fuser.tree_util.tree_map(lambda t: _drawn(0, small(t) if run.dry else t, 1000), types)
     compiled = fuser.jit(function, backend="triton")
     row = {"seconds": run.seconds(compiled, fuser.tree_util.tree_map(_put, arrays))}
     if run.dry:
@@ -186,11 +200,9 @@ def _paired(run: Run, function: Callable[..., Any], word: str, types: Any) -> Ro
     import torch
 
     tensors = fuser.tree_util.tree_map(_tensor, arrays)
-    for mode in ("default", "max-autotune-no-cudagraphs"):
-        torch._dynamo.reset()
-        theirs = torch.compile(torch_forms(torch)[word], dynamic=False, mode=mode)
-        with torch.no_grad():
-            row[f"torch_{mode.split('-no')[0].replace('-', '_')}_seconds"] = run.seconds(theirs, tensors)
+    theirs = torch.compile(torch_forms(torch)[word], dynamic=False)
+    with torch.no_grad():
+        row["torch_seconds"] = run.seconds(theirs, tensors)
     return row
 
 
@@ -203,34 +215,43 @@ def _tensor(array: np.ndarray) -> Any:
 
 
 def programs(run: Run) -> Cases:
-    """Whole programs of the benchmark."""
-    for workload in (WORKLOADS[name] for name in PROGRAMS if name in WORKLOADS):
+    """Whole programs of the benchmark: right at a medium size, timed at the full one beside JAX and torch.compile."""
+    first = [WORKLOADS[name] for name in PROGRAMS]
+    for workload in [*first, *(w for w in WORKLOADS.values() if w not in first)]:
         yield workload.name, functools.partial(_program, run, workload)
 
 
-def _program(run: Run, workload: Any) -> Row:
-    inputs = workload.inputs("tiny" if run.dry else "medium")
+def _program(run: Run, workload: Workload) -> Row:
     compiled = fuser.jit(lambda *arrays: workload.run(fuser, arrays), backend="triton")
-    placed = tuple(map(_put, inputs))
-    found = tuple(map(to_numpy, _leaves(compiled(*placed))))
-    error, tolerance = workload.error(found, workload.reference(inputs)), workload.tolerance("float32")
-    return {"seconds": run.seconds(compiled, placed), "error": float(error), "tolerance": tolerance}
+    checked = workload.inputs("tiny" if run.dry else "medium")
+    found = tuple(map(to_numpy, _leaves(compiled(*map(_put, checked)))))
+    error, tolerance = workload.error(found, workload.reference(checked)), workload.tolerance("float32")
+    inputs = checked if run.dry else workload.inputs("full")
+    row: Row = {"error": float(error), "tolerance": tolerance}
+    row["seconds"] = run.seconds(compiled, tuple(map(_put, inputs)))
+    for name in () if run.dry else ("jax", "inductor"):
+        system = systems.GPU[name]
+        reason = system.unavailable() or system.refusal(workload, "float32")
+        if reason is not None:
+            row[f"{name}_left_out"] = reason
+            continue
+        try:
+            row[f"{name}_seconds"] = run.seconds(system.prepare(workload, inputs, "float32").launch, ())
+        except Exception as error:  # of a peer's: said, and no failure of ours
+            row[f"{name}_left_out"] = f"{type(error).__name__}: {error}"[:300]
+    return row
 
 
 PARTS: dict[str, tuple[Callable[[Run], Cases], float]] = {  # and its share of the budget
-    "calls": (calls, 0.1), "kernels": (kernels, 0.3), "products": (products, 0.15), "irregular": (irregular, 0.15),
-    "programs": (programs, 0.1), "pairs": (pairs, 0.2),
+    "calls": (calls, 0.05), "kernels": (kernels, 0.18), "products": (products, 0.07), "irregular": (irregular, 0.12),
+    "programs": (programs, 0.33), "pairs": (pairs, 0.25),
 }  # fmt: skip
 
 
 def _measured(
     run: Run, name: str, function: Callable[..., Any], types: tuple[ArrayType, ...], flops: int = 0, peer: str = ""
 ) -> Row:
-    random = np.random.default_rng(0)
-    drawn = lambda t: (
-        random.integers(-100, 100, t.shape) if t.dtype.kind == "i" else random.standard_normal(t.shape, np.float32)
-    )
-    arrays = [drawn(t).astype(t.dtype) for t in types]
+    arrays = [_drawn(n, t) for n, t in enumerate(types)]
     placed = tuple(map(_put, arrays))
     compiled = fuser.jit(function, backend="triton")
     row: Row = {}
@@ -244,6 +265,15 @@ def _measured(
         row["bytes"] = sum(x.nbytes for x in (*arrays, *results))
         row["share_of_copy"] = row["bytes"] / row["seconds"] / run.copy
     return row
+
+
+@functools.lru_cache(maxsize=24)
+def _drawn(number: int, aval: ArrayType, below: int = 100) -> np.ndarray:
+    """A random argument of that number and type; whole numbers from 0 or, where they are bytes, both sides of it."""
+    random = np.random.default_rng(number)
+    if aval.dtype.kind in "iu":
+        return random.integers(-below if aval.dtype.itemsize == 1 else 0, below, aval.shape).astype(aval.dtype)
+    return random.standard_normal(aval.shape, np.float32).astype(aval.dtype)
 
 
 def _judged(
@@ -342,48 +372,72 @@ def _in_process(options: argparse.Namespace, part: str) -> int:
     try:
         for row in rows(run, options.budget, part, options.first, options.every):
             wrong |= "failure" in row or not row.get("error", 0) <= row.get("tolerance", 0)
-            line = json.dumps(row)
-            print(line, flush=True)
-            if options.rows is not None and not options.warm:
-                with options.rows.open("a") as file:
-                    file.write(line + "\n")
+            _write(row, None if options.warm else options.rows)
     except DeadDevice:
         return DEAD
     return int(wrong)
 
 
+def _first_calls(options: argparse.Namespace, parts: list[str]) -> None:
+    """The first calls of all cases by many processes at once, which leave what they compile on disk."""
+    begun = time.perf_counter()
+    share = sum(PARTS[part][1] for part in parts)
+    started = []
+    for part in parts:
+        count = max(1, round(options.compilers * PARTS[part][1] / share))
+        for n in range(count):
+            command = [sys.executable, "-m", "bench.gpu", part, "--alone", "--warm", "--budget", "1e9"]
+            words = [*command, "--first", str(n), "--every", str(count)]
+            started.append(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    for process in started:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(1.0, options.warming - (time.perf_counter() - begun)))
+        process.kill()
+    print(json.dumps({"first calls, in seconds": time.perf_counter() - begun}), flush=True)
+
+
 def _by_processes(options: argparse.Namespace, parts: list[str]) -> int:
-    """Each part by a process, which begins again behind a case after which its GPU answers no more; before it, first calls by several."""
+    """Each part by a process, which begins again behind a case that ended it, that took longer than LONGEST, or after which its GPU answers
+    no more."""
     wrong = False
     for part in parts:
         command = [sys.executable, "-m", "bench.gpu", part, "--alone", "--budget", str(options.budget)]
-        begun = time.perf_counter()
-        warm = [
-            subprocess.Popen(
-                [*command, "--warm", "--first", str(n), "--every", str(options.compilers)], stdout=subprocess.DEVNULL
-            )
-            for n in range(options.compilers)
-        ]
-        for process in warm:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(1.0, options.budget * PARTS[part][1] - (time.perf_counter() - begun)))
-            process.kill()
-        print(json.dumps({"part": part, "first calls, in seconds": time.perf_counter() - begun}), flush=True)
-        first, status = 0, DEAD
+        next_case, status = 0, DEAD
         while status not in (0, 1):
-            words = [*command, "--first", str(first), *(["--rows", str(options.rows)] if options.rows else [])]
+            words = [*command, "--first", str(next_case), *(["--rows", str(options.rows)] if options.rows else [])]
             process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-            begun_at = first
-            for line in process.stdout or ():
+            for line in _lines(process, LONGEST):
                 print(line, end="", flush=True)
                 with contextlib.suppress(ValueError):
-                    first = json.loads(line).get("number", first) + 1
+                    next_case = json.loads(line).get("number", next_case) + 1
             status = process.wait()
             wrong |= status != 0
-            if status not in (0, 1):
-                print(json.dumps({"part": part, "failure": f"the process ended with {status}", "number": first - 1}))
-                first = max(first, begun_at + 1)
+            if status not in (0, 1, DEAD):
+                failure = f"the process ended with {status}"
+                _write({"part": part, "number": next_case, "failure": failure}, options.rows)
+                next_case += 1
     return int(wrong)
+
+
+def _lines(process: subprocess.Popen[str], longest: float) -> Iterator[str]:
+    """What a process prints, line by line; it is killed when it prints nothing for so many seconds."""
+    while True:
+        timer = threading.Timer(longest, process.kill)
+        timer.start()
+        line = process.stdout.readline() if process.stdout else ""
+        timer.cancel()
+        if not line:
+            return
+        yield line
+
+
+def _write(row: Row, path: Path | None) -> None:
+    """A row on the screen and in the file."""
+    line = json.dumps(row)
+    print(line, flush=True)
+    if path is not None:
+        with path.open("a") as file:
+            file.write(line + "\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -392,10 +446,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--rows", type=Path, help="a file to which each row is added as a line of JSON")
     parser.add_argument("--budget", type=float, default=200.0, help="seconds")
-    parser.add_argument("--compilers", type=int, default=10, help="processes that make first calls (compile) at once")
+    parser.add_argument("--compilers", type=int, default=16, help="processes that make first calls (compile) at once")
+    parser.add_argument("--warming", type=float, default=90.0, help="seconds that first calls may take")
     parser.add_argument("--dry-run", action="store_true")
-    for name in ("--alone", "--warm"):
-        parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--warm", action="store_true", help="make first calls alone, which leave what they compile on disk"
+    )
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     for name, number in (("--first", 0), ("--every", 1)):
         parser.add_argument(name, type=int, default=number, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -416,6 +473,9 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         if options.dry_run or options.alone:
             return max(_in_process(options, part) for part in parts)
+        if options.warm:
+            _first_calls(options, parts)
+            return 0
         return _by_processes(options, parts)
 
 

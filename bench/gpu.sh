@@ -7,10 +7,9 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 PYTHON=${PYTHON:-python3}
 OUT=${OUT:-bench/results}
-SECONDS_FOR_CASES=${SECONDS_FOR_CASES:-90}
+SECONDS_FOR_CASES=${SECONDS_FOR_CASES:-80}
+SECONDS_FOR_ROWS=${SECONDS_FOR_ROWS:-240}
 SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-60}
-SECONDS_FOR_ROWS=${SECONDS_FOR_ROWS:-150}
-SECONDS_FOR_BENCH=${SECONDS_FOR_BENCH:-90}
 SECONDS_FOR_GPUS=${SECONDS_FOR_GPUS:-60}
 DRY_RUN=${DRY_RUN:-}
 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
@@ -18,6 +17,8 @@ PYTHONUNBUFFERED=1
 export PYTHONPATH PYTHONUNBUFFERED
 mkdir -p "$OUT"
 status=0
+caches=$(mktemp -d)
+trap 'rm -rf "$caches"' EXIT
 
 echo "== versions"
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "nvidia-smi: not found"
@@ -44,36 +45,40 @@ echo "== native core, which launches and makes graphs"
     status=1
 }
 
-echo "== every case of the backend in several processes: a line of JSON each, at once, in $OUT/cases.jsonl"
-rm -f "$OUT/cases.jsonl"
-[ -n "$DRY_RUN" ] || [ "$SECONDS_FOR_CASES" = 0 ] ||
-    JAX_PLATFORMS=cpu timeout $((SECONDS_FOR_CASES + 60)) "$PYTHON" -m tests.gpu.every_case --seconds "$SECONDS_FOR_CASES" --rows "$OUT/cases.jsonl" || status=1
+echo "== every case of the backend by several processes, a line of JSON each, at once, in $OUT/cases.jsonl; others compile what is timed then"
+rm -f "$OUT/cases.jsonl" "$OUT/gpu.jsonl"
+TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$caches/inductor}
+JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-$caches/jax}
+JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
+XLA_PYTHON_CLIENT_PREALLOCATE=false
+TORCHINDUCTOR_COMPILE_THREADS=1
+export TORCHINDUCTOR_CACHE_DIR JAX_COMPILATION_CACHE_DIR JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS XLA_PYTHON_CLIENT_PREALLOCATE TORCHINDUCTOR_COMPILE_THREADS
+if [ -z "$DRY_RUN" ] && [ "$SECONDS_FOR_CASES" != 0 ]; then
+    # shellcheck disable=SC2086
+    "$PYTHON" -m bench.gpu ${PARTS:-} --warm --warming $((SECONDS_FOR_CASES + 20)) &
+    # shellcheck disable=SC2086
+    JAX_PLATFORMS=cpu timeout $((SECONDS_FOR_CASES + 60)) "$PYTHON" -m tests.gpu.every_case ${SUITES:-} --processes 12 --seconds "$SECONDS_FOR_CASES" --rows "$OUT/cases.jsonl" || status=1
+    wait
+fi
 
-echo "== calls, kernels, products, what is irregular, programs: a line of JSON each, at once, in $OUT/gpu.jsonl"
-rm -f "$OUT/gpu.jsonl"
+echo "== calls, kernels, products, what is irregular, programs beside JAX and torch.compile: a line of JSON each, at once, in $OUT/gpu.jsonl"
 # shellcheck disable=SC2086
-timeout $((SECONDS_FOR_ROWS + 120)) "$PYTHON" -m bench.gpu ${PARTS:-} --budget "$SECONDS_FOR_ROWS" --rows "$OUT/gpu.jsonl" ${DRY_RUN:+--dry-run} || status=1
+timeout $((SECONDS_FOR_ROWS + 60)) "$PYTHON" -m bench.gpu ${PARTS:-} --budget "$SECONDS_FOR_ROWS" --rows "$OUT/gpu.jsonl" ${DRY_RUN:+--dry-run} || status=1
 
 echo "== programs over several GPUs, where there are some: a line of JSON each, in $OUT/gpus.jsonl"
 rm -f "$OUT/gpus.jsonl"
 timeout $((SECONDS_FOR_GPUS + 60)) "$PYTHON" -m bench.gpus --budget "$SECONDS_FOR_GPUS" --rows "$OUT/gpus.jsonl" ${DRY_RUN:+--dry-run} || status=1
 
-echo "== beside torch.compile and JAX"
-plot=
-"$PYTHON" -c "import matplotlib" 2>/dev/null && plot="--plot $OUT"
-# shellcheck disable=SC2086
-[ -n "$DRY_RUN" ] || [ "$SECONDS_FOR_BENCH" = 0 ] || timeout $((SECONDS_FOR_BENCH + 60)) "$PYTHON" -m bench --gpu --budget "$SECONDS_FOR_BENCH" --json "$OUT/gpu.json" $plot || status=1
-
-echo "== tests on the GPU"
+echo "== tests on the GPU, but for the cases above and the programs that were timed"
 if [ "$SECONDS_FOR_TESTS" = 0 ]; then
     echo "left out"
 elif "$PYTHON" -c "import pytest" 2>/dev/null; then
     # the project's addopts name a plugin (xdist) that may be missing here
     workers=
-    "$PYTHON" -c "import xdist" 2>/dev/null && workers="-n 12"
+    "$PYTHON" -c "import xdist" 2>/dev/null && workers="-n 6"
     [ -n "$DRY_RUN" ] && workers=--collect-only
     # shellcheck disable=SC2086
-    JAX_PLATFORMS=cpu timeout "$SECONDS_FOR_TESTS" "$PYTHON" -m pytest -o addopts= -q -rf -m gpu $workers tests
+    JAX_PLATFORMS=cpu timeout "$SECONDS_FOR_TESTS" "$PYTHON" -m pytest -o addopts= -q -rf -m gpu -k "not every_case and not real_sizes" $workers tests/gpu tests/interop/test_torch.py tests/runtime/test_device.py
     result=$?
     case $result in
         0) ;;

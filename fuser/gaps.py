@@ -33,7 +33,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "experimental.buffer_callback": ("it hands out XLA's buffers", "a primitive of your own, whose `eval` takes NumPy arrays"),
     "experimental.colocated_python": ("it runs Python on hosts of IFRT, XLA's runtime interface", "several processes of your own"),
     "experimental.compute_on": ("it annotates XLA's HLO", "the `backend` argument of jit"),
-    "experimental.custom_partitioning": (_GSPMD, "functions per device, by shard_map"),
     "experimental.jax2tf": ("it needs XLA's and TensorFlow's graphs", "jit(f).lower(x).as_text(), or the kernels that `python -m fuser compile` writes"),
     "experimental.mosaic": ("it is the GPU dialect behind XLA's custom calls", "the Triton backend's kernels; FUSER_OVERRIDE runs those that you edit"),
     "experimental.compilation_cache": ("it is XLA's cache of executables", "the setting cache_dir, and the cache on disk"),
@@ -178,7 +177,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "lax": {
-        "ragged_all_to_all": ("it is an instruction of XLA's for accelerators", "fuser.lax.all_to_all of padded pieces"),
         **dict.fromkeys(
             ("after_all_p", "approx_top_k_p", "create_token_p", "device_put_p", "eq_to_p", "le_to_p", "lt_to_p", "mulhi_p", "ragged_all_to_all_p", "reduce_p", "rng_uniform_p", "scatter_sub_p", "select_and_scatter_p", "stack_p", "stage_p", "tile_p", "unstack_p",),
             (_MADE, 'the function of the same name without _p'),

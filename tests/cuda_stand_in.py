@@ -90,13 +90,13 @@ class Twins:
         image = self.images.get((id(source), passing))
         if image is None:
             image = self.images[id(source), passing] = self._image(source, passing)
-        whole = source.launch["launches"][number]
-        launch = _chosen(whole, passing)
+        planned = source.launch["launches"][number]
+        launch = _chosen(planned, passing)
+        choice = next(n for n, candidate in enumerate(planned.choices) if candidate is launch)
         maps = tuple(
             code.EncodedMap(_MAP_TYPES[source.launch["dtypes"][m.buffer].itemsize], 3, m.block) for m in launch.maps
         )
-        choice = (whole, *whole.smaller).index(launch)
-        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, choice, launch.grid, maps)
+        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, choice, maps=maps)
 
     def _image(self, source: KernelSource, passing: code.Passing) -> bytes:
         """One module for all launches of a source, of which the last runs the twin."""

@@ -1,4 +1,4 @@
-"""Control flow and factorisations outside `jit`: each is compiled as a program of its own, kept by its graphs and types.
+"""Loops, branches, checkpointed functions and factorisations outside `jit`: each is a program of its own, kept by its graphs and types.
 
 Bodies are staged once a function, so that their Graphs are the same objects from call to call. Factorisations and triangular
 systems run compiled so that they round as they do under `jit`: how a library adds depends on the threads that it is given.
@@ -25,11 +25,13 @@ from fuser.lax import replayed
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.factorisations import geqrf_p, lu_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
+from fuser.ops.remat import remat_p
 from fuser.ops.triangular import triangular_solve_p
 from fuser.runtime import device as devices
 from fuser.runtime.array import Array, on_gpu
 from fuser.runtime.once import once
 from fuser.trace import tree
+from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, infer, type_of
 from fuser.trace.tangent import as_array
 
@@ -51,6 +53,7 @@ def install() -> None:
         EVALUATION.on_gpu = open_gpu
     for primitive in (while_p, scan_p, cond_p):
         primitive.run = _runner(primitive)
+    remat_p.run = _where_compiled(remat_p.run, _runner(remat_p))
     for primitive in (lu_p, qr_p, geqrf_p, cholesky_p, eigh_p, svd_p, triangular_solve_p):
         primitive.run = _where_evaluated(primitive, _runner(primitive))
     replayed.Replayed.compiler = staticmethod(_compiled)
@@ -106,6 +109,16 @@ def _alike(primitive: Primitive, avals: Any, params: dict[str, Any], lying: Any)
     with _lock:
         program = _programs.get(key)
     return _keep(key, make()) if program is None else program
+
+
+def _where_compiled(replayed: Any, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """A body run compiled, so that it gives what it gives under `jit`; operation by operation where each is looked at, and on Refs."""
+
+    def evaluate(*args: Any, **params: Any) -> list[Any]:
+        alone = config.disable_jit or config.debug_nans or config.debug_infs or any(map(is_ref, args))
+        return replayed(*args, **params) if alone else run(*args, **params)  # type: ignore[no-any-return]
+
+    return evaluate
 
 
 def _where_evaluated(primitive: Primitive, run: Callable[..., list[Any]]) -> Callable[..., Any]:

@@ -74,6 +74,9 @@ class _Dispatcher:
     def _remember(self, args: Any, kwargs: Any, numbered: Any, program: Any) -> None:
         pass
 
+    def _answer_by(self, paths: tuple[Any, ...]) -> None:
+        pass
+
     def _forget(self) -> None:
         pass
 

@@ -20,13 +20,21 @@ STATIC = "static "
 
 def signature(jitted: Jitted, key: tuple[Any, ...]) -> dict[str, str]:
     """What a cache key says, by the name of each part: arguments by their path, static ones, and the settings."""
-    structure, static, x64, traced, *types = key
+    structure, static, x64, traced, *rest = key
+    types, placed = rest[: structure.num_leaves], rest[structure.num_leaves :]
     arguments = tree.unflatten(structure, range(structure.num_leaves))
     parts = {jitted._path(n, arguments): str(ArrayType(*found)) for n, found in enumerate(types)}
+    for n, lying in (each for arguments_that_lie in placed for each in arguments_that_lie):
+        parts[jitted._path(n, arguments)] += f" as {_lying(lying)}"
     parts |= {f"{STATIC}{_parameter(jitted, where)}": described(typed.value) for where, typed in static}
     words = lambda value: value if value and isinstance(value, str) else described(value)
     settings = {name: words(value) for name, value in zip(CONTEXT, (x64, *traced))}
     return parts | settings | {"structure": printable(structure, 2000)}
+
+
+def _lying(sharding: Any) -> str:
+    mesh = getattr(sharding, "mesh", None)
+    return str(sharding) if mesh is None else f"{sharding.spec} over {dict(mesh.shape)}"
 
 
 def because(earlier: Sequence[dict[str, str]], found: dict[str, str]) -> tuple[str, ...]:

@@ -56,8 +56,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     """Look at everything, print a line each, and say what to do."""
     with output.progress("examining this machine"):
         found = libraries() if options.jax else findings()
+    width = max(13, *(len(finding.name) for finding in found)) + 1
     for finding in found:
-        state, name = (f"{finding.state:<8}", STYLES[finding.state]), (f"{finding.name:<14}", "bold")
+        state, name = (f"{finding.state:<8}", STYLES[finding.state]), (f"{finding.name:<{width}}", "bold")
         output.print(Text.assemble(state, name, finding.found))
     _print_remedies("\nTo be mended:", [finding for finding in found if finding.state == PROBLEM], output)
     _print_remedies("\nOptional:", [finding for finding in found if finding.state == ABSENT], output)

@@ -105,6 +105,7 @@ def _walk(node: ast.AST, guarded: bool) -> Iterator[tuple[ast.AST, bool]]:
     inside = guarded or isinstance(node, (ast.Try, ast.If, ast.IfExp))
     for child in ast.iter_child_nodes(node):
         yield from _walk(child, inside)
+        inside = inside or isinstance(node, ast.BoolOp)  # `hasattr(jax, name) and jax.name`
 
 
 def _chain(node: ast.AST) -> list[str] | None:

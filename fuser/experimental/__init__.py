@@ -7,6 +7,7 @@ __getattr__ = absent(
     {"io_callback": "fuser.api.callbacks"},
     (
         "checkify",
+        "custom_partitioning",
         "jet",
         "layout",
         "mesh_utils",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fuser import backends
-from fuser.api.jitted import MOST_SIGNATURES, Jitted, _merge
+from fuser.api.jitted import MOST_SIGNATURES, _merge
 from fuser.api.parameters import Typed, both_ways
 from fuser.api.pickling import reduced
 from fuser.config import config
@@ -28,11 +28,13 @@ from fuser.errors import (
     UnsupportedError,
 )
 from fuser.frames import hide
+from fuser.interop import fast_path
 from fuser.interop.arguments import (
     KEYS,
     QUICK,
     VALUES,
     dtype_of,
+    first_unhashable,
     gather,
     is_dense,
     is_dynamic,
@@ -80,7 +82,7 @@ UNTRACEABLE = (UnsupportedError, ConcretizationTypeError, NonConcreteBooleanInde
 NOT_WHOLE = object()  # the answer of a function of columns that cannot be traced whole
 
 
-class Accelerated(Jitted):
+class Accelerated(fast_path.WithPaths):
     """What `accelerate` returns; see `accelerate`. It has the stages of a jitted function: `.trace`, `.lower`, ..."""
 
     library = "NumPy"
@@ -95,12 +97,13 @@ class Accelerated(Jitted):
         measure: bool = False,
     ) -> None:
         super().__init__(function, static_argnums, static_argnames, (), (), False, False, backend)
+        self._forget_paths()
         self.fallback = fallback
         self.measure = measure
         self._torch: Accelerated | None = None
         self._warned: set[str] = set()
         self._has_static = bool(static_argnums or static_argnames)
-        self._quick: dict[Any, Callable[..., Any]] = {}
+        self._quick: dict[Any, Signature] = {}
         self._plain: set[Any] = set()  # keys as in `_quick`, of signatures that NumPy runs faster
         self._outline: tuple[Any, ...] | None = None  # of the arguments that NumPy answered last because it is faster
         self._segments: list[Segments] = []
@@ -127,7 +130,7 @@ class Accelerated(Jitted):
     def _signatures(self) -> list[Signature]:
         return [entry for entry in list(self._entries.values()) if isinstance(entry, Signature)]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
         if self._outline is not None and not kwargs and len(args) == len(self._outline):
             for arg, known in zip(args, self._outline):
                 kind = type(arg)
@@ -147,7 +150,12 @@ class Accelerated(Jitted):
             if quick in self._plain:
                 return self.function(*args)
             entry = None if quick is None else self._quick.get(quick)
-            return entry(args, args, kwargs) if entry is not None else self._call(args, kwargs, quick)
+            if entry is None:
+                return self._call(args, kwargs, quick)
+            path, result = entry.take_path(args), entry(args, args, kwargs)
+            if entry.trial is None:
+                self._add_path(path)
+            return result
         return self._call(args, kwargs)
 
     def __reduce__(self) -> Any:
@@ -160,6 +168,7 @@ class Accelerated(Jitted):
         self._quick.clear()
         self._plain.clear()
         self._outline = None
+        self._forget_paths()
         if self._torch is not None:
             self._torch.clear_cache()
 
@@ -198,6 +207,7 @@ class Accelerated(Jitted):
             self._outline = None if kwargs else tuple(map(outlined, args))
             if quick is not None:
                 self._plain.add(quick)
+                self._add_path(fast_path.of_numpy(self.function, args))
         elif quick is not None:
             self._quick[quick] = entry
         return result
@@ -413,9 +423,8 @@ class Accelerated(Jitted):
         def compile(entry: Signature, leaves: Sequence[Any]) -> Run:
             try:
                 if makes_generator(self.function):
-                    raise untraceable(
-                        "a generator or coroutine cannot be traced: its parts run between other code", "return a list"
-                    )
+                    what = "a generator or coroutine cannot be traced: its parts run between other code"
+                    raise untraceable(what, "return a list")
                 return self._compiled(entry, static, structure, leaves)
             except Exception as error:
                 if self.fallback == "warn":
@@ -464,6 +473,8 @@ class Accelerated(Jitted):
             return entry.declined(args, kwargs, precise) if result is DECLINED else result
 
         entry.guards[call] = traced.guards
+        if self.library == "NumPy":
+            entry.path_of = functools.partial(fast_path.of_program, entry, compiled, precise)
         return call
 
     def _held(self, structure: Any, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
@@ -490,24 +501,17 @@ class Accelerated(Jitted):
         return lambda leaves, args, kwargs: run_in_segments(self.function, segments, args, kwargs)
 
     def _fall_back(self, error: Exception, entry: Signature) -> Run:
-        in_segments = self.library == "NumPy" and isinstance(error, UNTRACEABLE)
-        run = self._in_segments(error, entry) if in_segments else entry.in_numpy
-        where = (
-            "in segments, with Python between them in each call"
-            if in_segments
-            else f"in {self.library}, not accelerated"
-        )
+        run: Run = entry.in_numpy
+        where = f"in {self.library}, not accelerated"
+        if self.library == "NumPy" and isinstance(error, UNTRACEABLE):
+            run, where = self._in_segments(error, entry), "in segments, with Python between them in each call"
 
         def first(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             result = run(leaves, args, kwargs)  # an error of the user's own shows here, and is no reason for a warning
             entry.programs[:] = [run]
             if str(error) not in self._warned:
                 self._warned.add(str(error))
-                warnings.warn(
-                    f"{self.name} runs {where}: {reason(error)}",
-                    FallbackWarning,
-                    stacklevel=callers_level(),
-                )
+                warnings.warn(f"{self.name} runs {where}: {reason(error)}", FallbackWarning, stacklevel=callers_level())
             return result
 
         return first
@@ -526,15 +530,13 @@ class Accelerated(Jitted):
         return leaf
 
     def _unhashable_argument(self, static: Any, leaves: Sequence[Any], arguments: Any) -> Exception:
-        for number, leaf in enumerate(leaves):
-            try:
-                hash(leaf if not isinstance(leaf, np.ndarray) else 0)
-            except TypeError:
-                return TypeError(
-                    f"argument {self._path(number, arguments)} of {self.name} is a {type(leaf).__name__}, which is no array and cannot be "
-                    f"compared from call to call; pass arrays, numbers or hashable values ({current_source().short})"
-                )
-        return self._unhashable(static)
+        number = first_unhashable(leaves)
+        if number is None:
+            return self._unhashable(static)
+        return TypeError(
+            f"argument {self._path(number, arguments)} of {self.name} is a {type(leaves[number]).__name__}, which is no array and cannot be "
+            f"compared from call to call; pass arrays, numbers or hashable values ({current_source().short})"
+        )
 
     def within(self, context: Context) -> Callable[..., Any]:
         """What stands for this function in another that is traced: its operations join the outer graph."""

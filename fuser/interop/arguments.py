@@ -60,6 +60,16 @@ def gather(leaves: Sequence[Any], numbers: Sequence[int]) -> Callable[[Sequence[
     return lambda leaves: [leaves[n] if dense else as_dense(leaves[n]) for n, dense in plain]
 
 
+def first_unhashable(leaves: Sequence[Any]) -> int | None:
+    """The number of the first argument that cannot be compared from call to call, if there is one."""
+    for number, leaf in enumerate(leaves):
+        try:
+            hash(leaf if not isinstance(leaf, np.ndarray) else 0)
+        except TypeError:
+            return number
+    return None
+
+
 def key_of(leaf: Any) -> Any:
     """What an argument adds to a signature."""
     return KEYS.get(type(leaf), _hashed)(leaf)

@@ -39,6 +39,11 @@ def present_errors() -> Any:
     return _errors.get()
 
 
+def default_state() -> Any:
+    """The object that stands for NumPy's own `np.errstate`; None where something else was set before fuser was imported."""
+    return _default_errors
+
+
 def default_errors() -> bool:
     """Whether `np.errstate` is, in this thread, what it is when NumPy is imported."""
     return _errors.get() is _default_errors
@@ -77,6 +82,8 @@ class Signature:
         self.how, self.why = "compiled whole", ""
         self.ratio = 0.0  # time of the program over NumPy's, once it is known
         self._compile = compile
+        self.path: Any = None  # by which the native core answers calls like an earlier one, of the program tried first
+        self.path_of: Callable[[Sequence[Any]], Any] | None = None  # makes it, of a call's arguments
 
     def __call__(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         trial = self.trial
@@ -84,11 +91,28 @@ class Signature:
 
     def answer(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call, by the first program whose guards hold."""
+        path = self.path
+        if path is not None and not kwargs:
+            result = path(*args)
+            if result is not path:
+                return result
         for run in self.programs:
             result = run(leaves, args, kwargs)
             if result is not STALE:
                 return result
         return self.add(leaves)(leaves, args, kwargs)
+
+    def take_path(self, args: tuple[Any, ...]) -> Any:
+        """The path by which the native core answers calls with arguments like these; None where Python must."""
+        if self.path_of is not None:
+            self.path, self.path_of = self.path_of(args), None
+        return self.path
+
+    def drop_path(self) -> None:
+        """Another program comes first from now on."""
+        if self.path is not None:
+            self.path.retire()
+        self.path = self.path_of = None
 
     # ---- never slower
 
@@ -102,6 +126,7 @@ class Signature:
             if self.is_slower:
                 self.programs[:] = [self.in_numpy]
                 self.guards.clear()
+                self.drop_path()
                 slower()
 
         self.trial = Trial(self.answer, self.in_numpy, self._state, finished)
@@ -141,6 +166,7 @@ class Signature:
 
     def add(self, leaves: Sequence[Any]) -> Run:
         """A program for these arguments and the outside as it is now; it is tried before the others."""
+        self.drop_path()
         changed = self._changed(leaves)
         self.dynamic |= frozenset(path for path, _ in changed)
         self.traces += 1
@@ -219,6 +245,7 @@ class Signature:
         if self.events == EVENTS_BEFORE_PRECISE and not precise:
             self.programs.clear()  # the next call traces with operands compared
             self.guards.clear()
+            self.drop_path()
         if self.events == EVENTS_BEFORE_ADVICE:
             self._advise(
                 f"has run in NumPy {self.events} times after its compiled program had met a floating-point error, an index out of bounds "

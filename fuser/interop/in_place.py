@@ -30,10 +30,14 @@ Run = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 
 def with_memory_of_arguments(run: Run, program: Program, traced: Any) -> Run:
     """`run`, or what becomes of it once it has been called a few times."""
-    positions = _positions(traced)
-    if not positions or traced._backend.memory.platform != "cpu":
+    if not takes_memory_of_arguments(traced):
         return run
-    return _Tiered(run, lambda: _in_place(traced, positions))
+    return _Tiered(run, lambda: _in_place(traced, _positions(traced)))
+
+
+def takes_memory_of_arguments(traced: Any) -> bool:
+    """Whether there are arrays of the caller's in whose memory results may come to lie."""
+    return bool(_positions(traced)) and traced._backend.memory.platform == "cpu"
 
 
 def _positions(traced: Any) -> dict[int, int]:

@@ -150,7 +150,7 @@ def runner(
         if traced._backend.name == "reference":
             call = _apart(call)
     outputs, watched, out_tree = traced.outputs, traced.watched, traced.out_tree
-    makers, shared_makers = _makers(program, outputs, traced.shared)
+    makers, shared_makers = makers_of(program, outputs, traced.shared)
     writes, shared_count, computed_count = traced.writes, len(traced.shared), sum(o.computed for o in outputs)
     if len(outputs) == 1 and outputs[0].computed and out_tree == tree.structure(0) and not writes:
         return _of_one(call, makers[0], watched)
@@ -264,7 +264,7 @@ def _through(program: Program, backend: Backend) -> Callable[..., list[np.ndarra
     return lambda *arrays: [np.array(to_numpy(Array(result))) for result in run(*map(place, arrays))]
 
 
-def _makers(
+def makers_of(
     program: Program, outputs: tuple[Output, ...], shared: tuple[Order, ...]
 ) -> tuple[list[Callable[[Any], Any] | None], list[Callable[[Any], Any]]]:
     """For each output what is done to the program's array (None for nothing), and for each array that outputs share."""

@@ -1,12 +1,13 @@
 """Which positions along a walked axis a row may see, by tests of positions in what its products are made of.
 
-In: a weight or a score, an axis. Out: `Bounds` between which alone it is not 0; None where no test says so.
+In: a weight or a score, an axis. Out: `Bounds` between which alone it is not 0; None where no test says so. Tests that bounds
+decide need not be made where all positions lie between them.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
@@ -20,7 +21,8 @@ VANISHES = 128.0  # exp(−x) is 0 in float32 for such a distance from the maxim
 class Bounds:
     """The positions of `axis` that are not hidden: `lower` ≤ position ≤ `upper` for each.
 
-    Hidden weights are 0; where they are exp(`fill` − `shift`), only in rows whose `shift` is above `settled`.
+    Hidden weights are 0; where they are exp(`fill` − `shift`), only in rows whose `shift` is above `settled`. `decided` are the
+    tests that say nothing more than these bounds, each with its result between them.
     """
 
     axis: Axis
@@ -28,6 +30,7 @@ class Bounds:
     upper: tuple[Affine, ...]
     fill: float = 0.0
     shift: Scalar | None = None
+    decided: tuple[tuple[Scalar, bool], ...] = ()
 
     @property
     def settled(self) -> float:
@@ -41,7 +44,7 @@ def visible_scores(score: Scalar, axis: Axis) -> Bounds | None:
     if found is None or found[1] >= 0:
         return None
     bounds = _bounds(found[0], found[2], axis)
-    return None if bounds is None else Bounds(axis, *bounds, found[1])
+    return None if bounds is None else replace(bounds, fill=found[1])
 
 
 def visible_weights(weight: Scalar, axis: Axis) -> Bounds | None:
@@ -49,12 +52,12 @@ def visible_weights(weight: Scalar, axis: Axis) -> Bounds | None:
     if weight.op == "exp" and weight.args[0].op == "sub":
         score, shift = weight.args[0].args
         found = visible_scores(score, axis)
-        return None if found is None else Bounds(axis, found.lower, found.upper, found.fill, shift)
+        return None if found is None else replace(found, shift=shift)
     chosen = _chosen(weight)
     if chosen is not None and chosen[1] == 0:
         bounds = _bounds(chosen[0], chosen[2], axis)
         if bounds is not None:
-            return Bounds(axis, *bounds)
+            return bounds
     factors = weight.args if weight.op == "mul" else weight.args[:1] if weight.op in ("div", "neg", "cast") else ()
     each = (visible_weights(factor, axis) for factor in factors if is_inexact(factor.dtype))
     return next((found for found in each if found is not None), None)
@@ -72,7 +75,7 @@ def common(found: list[Bounds | None]) -> Bounds | None:
             return None
         if other.shift is not None and (other.shift, other.fill) != (first.shift, first.fill):
             return None
-    return first
+    return replace(first, decided=tuple(dict.fromkeys(test for each in found if each for test in each.decided)))
 
 
 def _chosen(node: Scalar) -> tuple[Scalar, float, bool] | None:
@@ -88,11 +91,15 @@ def _chosen(node: Scalar) -> tuple[Scalar, float, bool] | None:
     return None
 
 
-def _bounds(test: Scalar, seen: bool, axis: Axis) -> tuple[tuple[Affine, ...], tuple[Affine, ...]] | None:
-    slacks = [slack for part in _conjuncts(test, seen) if (slack := _slack(part)) is not None]
-    lower = tuple(-rest for rest in _rests(slacks, axis, 1))
-    upper = tuple(_rests(slacks, axis, -1))
-    return (lower, upper) if lower or upper else None
+def _bounds(test: Scalar, seen: bool, axis: Axis) -> Bounds | None:
+    slacks = [_slack(part) for part in _conjuncts(test, seen)]
+    known = [slack for slack in slacks if slack is not None]
+    lower = tuple(-rest for rest in _rests(known, axis, 1))
+    upper = tuple(_rests(known, axis, -1))
+    if not lower and not upper:
+        return None
+    whole = len(lower) + len(upper) == len(slacks)
+    return Bounds(axis, lower, upper, decided=((test, seen),) if whole else ())
 
 
 def _rests(slacks: list[Affine], axis: Axis, sign: int) -> list[Affine]:
@@ -105,21 +112,23 @@ _OPPOSITE = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}
 
 
 def _conjuncts(test: Scalar, holds: bool) -> list[Scalar]:
-    """Comparisons all of which hold where a test holds, or where it does not."""
+    """Tests that hold all together where, and only where, a test holds, or does not."""
     if test.op == "not":
         return _conjuncts(test.args[0], not holds)
     if test.op == ("and" if holds else "or"):
         return [c for arg in test.args for c in _conjuncts(arg, holds)]
     if test.op == "select" and all(a.op == "const" for a in test.args[1:]):
         yes, no = (bool(a.attr) for a in test.args[1:])
-        return [] if yes == no else _conjuncts(test.args[0], holds == yes)
-    if test.op in _OPPOSITE:
-        return [test if holds else Scalar(_OPPOSITE[test.op], test.args, test.dtype)]
-    return []
+        return [test] if yes == no else _conjuncts(test.args[0], holds == yes)
+    if test.op in _OPPOSITE and not holds:
+        return [Scalar(_OPPOSITE[test.op], test.args, test.dtype)]
+    return [test]
 
 
 def _slack(test: Scalar) -> Affine | None:
-    """What is not negative where a comparison of positions holds; None where it compares something else."""
+    """What is not negative where, and only where, a comparison of positions holds; None where it compares something else."""
+    if test.op not in _OPPOSITE:
+        return None
     a, b = (_position(arg) for arg in test.args)
     if a is None or b is None:
         return None

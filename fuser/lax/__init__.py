@@ -163,6 +163,7 @@ from fuser.lax.parallel import (
 from fuser.lax.primitives import LAX as _LAX
 from fuser.lax.primitives import PRIMITIVES as _PRIMITIVES
 from fuser.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general
+from fuser.lax.ragged_exchange import ragged_all_to_all
 from fuser.lax.reduce_window import reduce_window, reduce_window_shape_tuple
 from fuser.lax.reduction import (
     argmax,

@@ -238,6 +238,11 @@ def _grouped(axis_name: Any, groups: Any, function: str) -> tuple[Any, int, dict
     return name, _equal(divided, size, function), params
 
 
+def lanes(axis_name: Any, groups: Any, function: str) -> int:
+    """How many lanes a collective of this function's is among."""
+    return _grouped(axis_name, groups, function)[1]
+
+
 def _checked(primitive: Primitive, value: Any, **params: Any) -> Any:
     """The primitive applied, its type rule asked first: the trace that batches it does not."""
     if primitive not in (U.unreduced_reduce_scatter_p,):

@@ -104,9 +104,12 @@ class Replayed(_Base):
         if transfers.guarded():
             return transfers.bounded(self._unrecorded, self._operands, (Array, Tracer))(*args, **kwargs)
         try:
-            program, values, foreign = self._found(args, kwargs)
+            found = self._found(args, kwargs)
         except _Refused:
+            found = None
+        if found is None:  # outside of the handler: what the function raises is no consequence of the refusal
             return self._unrecorded(*args, **kwargs)
+        program, values, foreign = found
         return program(values, foreign)
 
     def _operands(self, arguments: Any) -> list[Any]:
@@ -274,9 +277,14 @@ _WIDE_NAMES = frozenset(d.name for d in _WIDE)
 
 
 def _arrays(leaves: list[Any]) -> bool:
-    """Whether leaves are arrays of this machine's memory, one at least, and numbers that adapt to them without rounding twice."""
-    arrays = [leaf._data if type(leaf) is Array else leaf for leaf in leaves if isinstance(leaf, (Array, np.ndarray))]
-    if not arrays or not all(type(a) is np.ndarray for a in arrays):
+    """Whether leaves are arrays of this machine's memory or numbers, one at least, and numbers that adapt to arrays without rounding twice."""
+    data = [leaf._data if type(leaf) is Array else leaf for leaf in leaves]
+    if not data or not all(type(d) in _NUMBERS or type(d) is np.ndarray or isinstance(d, np.generic) for d in data):
         return False
-    fractions = any(type(leaf) in (float, complex) for leaf in leaves)
-    return not (fractions and any(a.dtype.itemsize < 4 and a.dtype.kind not in "biu" for a in arrays))
+    if not any(type(d) in (float, complex) for d in data):
+        return True
+    typed = [d.dtype for d in data if isinstance(d, (np.ndarray, np.generic))]
+    return not any(dtype.itemsize < 4 and dtype.kind not in "biu" for dtype in typed)
+
+
+_NUMBERS = frozenset({bool, int, float, complex})

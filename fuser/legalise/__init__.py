@@ -19,6 +19,7 @@ from fuser.legalise.grouped_products import with_grouped_products
 from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
+from fuser.legalise.product_order import with_ordered_products
 from fuser.legalise.recomputation import with_recomputed_scores
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.split_reductions import with_split_reductions
@@ -45,6 +46,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     if limits.strided_dots:
+        graph = with_ordered_products(graph, lambda eqn: backend.supports(eqn) is None)
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
     elif limits.dots and not limits.whole:
         graph = with_joined_windows(graph)

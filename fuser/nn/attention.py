@@ -92,7 +92,7 @@ def _check(q: Any, k: Any, v: Any, bias: Any, mask: Any) -> None:
         )
     if q.shape[2] % k.shape[2]:
         raise TypeRuleError(
-            f"dot_product_attention needs a multiple of the key heads, got {q.shape[2]} query heads for {k.shape[2]}"
+            f"dot_product_attention: the query heads must be a multiple of the key heads, got {q.shape[2]} for {k.shape[2]}"
         )
     whole = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     for name, x in (("bias", bias), ("mask", mask)):

@@ -17,6 +17,7 @@ from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.scalar import Scalar
 from fuser.ops.convolution import conv_general_dilated_p
+from fuser.ops.custom_partitioning import custom_partitioning_p
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p
 from fuser.parallel.indexed_links import gather_links, scatter_links
 from fuser.parallel.library_links import library_links, local_groups
@@ -206,7 +207,10 @@ def _kept(eqn: Eqn) -> list[int | None]:
 
 
 def _control(eqn: Eqn, parts: int) -> Iterator[Link]:
-    """A carry comes out as it goes in."""
+    """A carry comes out as it goes in; a call whose division is the user's has a rule of its own."""
+    if eqn.primitive is custom_partitioning_p:
+        yield from _ruled(eqn, parts)
+        return
     params = eqn.params
     first = (
         params["num_consts"]
@@ -217,6 +221,15 @@ def _control(eqn: Eqn, parts: int) -> Iterator[Link]:
     for n in range(count):
         for d in range(eqn.outvars[n].aval.ndim):
             yield Link(((first + n, d),), ((n, d),))
+
+
+def _ruled(eqn: Eqn, parts: int) -> Iterator[Link]:
+    """What the sharding rule of a custom_partitioning lets be split alike."""
+    count, rule = eqn.params["num_consts"], eqn.params["partitioning"].rule(eqn)
+    if rule is not None:
+        shapes = [[v.aval.shape for v in values] for values in (eqn.invars[count:], eqn.outvars)]
+        for operands, results in rule.together(*shapes, parts):
+            yield Link(tuple((n + count, d) for n, d in operands), results)
 
 
 _RULES = {

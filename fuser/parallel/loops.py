@@ -14,6 +14,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.shard_map import Layout, Spec, whole
 from fuser.ops.sharding import sharding_constraint_p
+from fuser.parallel.custom_partitioning import DIVIDED
 from fuser.parallel.propagate import Layouts, propagate
 from fuser.parallel.uneven import even
 from fuser.passes.inline import inline_calls
@@ -77,7 +78,7 @@ def _said(graph: Graph) -> set[Var]:
 
 def _scan(parent: Any, eqn: Eqn) -> Results:
     params = dict(eqn.params)
-    consts, carries, graph = params["num_consts"], params["num_carry"], inline_calls(params["jaxpr"])
+    consts, carries, graph = params["num_consts"], params["num_carry"], inline_calls(params["jaxpr"], DIVIDED)
     values = [parent.get(v) for v in eqn.invars]
     before = [s for _, s in values[:consts]]
     rows = [s[1:] for _, s in values[consts + carries :]]
@@ -104,7 +105,7 @@ def _while(parent: Any, eqn: Eqn) -> Results:
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     values = [parent.get(v) for v in eqn.invars]
     tested, fixed, start = ([s for _, s in part] for part in (values[:first], values[first:second], values[second:]))
-    test_graph, body_graph = inline_calls(params["cond_jaxpr"]), inline_calls(params["body_jaxpr"])
+    test_graph, body_graph = (inline_calls(params[name], DIVIDED) for name in ("cond_jaxpr", "body_jaxpr"))
     if test_graph.out_avals[0].shape:  # lanes that end at different times
         carry = [whole(len(s)) for s in start]
     else:
@@ -121,7 +122,7 @@ def _while(parent: Any, eqn: Eqn) -> Results:
 
 def _cond(parent: Any, eqn: Eqn) -> Results:
     (_, own), *values = [parent.get(v) for v in eqn.invars]
-    branches = [inline_calls(branch) for branch in eqn.params["branches"]]
+    branches = [inline_calls(branch, DIVIDED) for branch in eqn.params["branches"]]
     given = [s for _, s in values]
     planned = [_planned(parent.mesh, branch, given) for branch in branches]
     ends = [[(v in _said(b), p.of(v)) for v in b.outvars] for p, b in zip(planned, branches)]

@@ -25,6 +25,7 @@ from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.runtime.device import devices as all_devices
 from fuser.runtime.processes import processes
+from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
 from fuser.trace.body import staged_body
@@ -50,9 +51,9 @@ def pmap(
     """`fun` mapped over one dimension of its arguments, the n-th element on the n-th device; compiled.
 
     `in_axes` and `out_axes` are as in `vmap`; None in `out_axes` is for results that are the same on all devices. Static
-    arguments are Python values, the same for all. Donated arguments cannot be used afterwards. `axis_name` names the
-    devices for collectives (`fuser.lax.psum`, ...), psum being its own transpose. Of several processes each calls it with the elements of its own
-    devices and gets their results; collectives are over all devices. ValueError without devices, and where there are fewer than elements.
+    arguments are Python values, the same for all. Donated arguments that lie over devices cannot be used afterwards; others were copied
+    there. `axis_name` names the devices for collectives (`fuser.lax.psum`, ...), psum being its own transpose. Of several processes each calls it with
+    the elements of its own devices and gets their results; collectives are over all devices. ValueError without devices, and where there are fewer than elements.
     """
     check_callable(fun, "pmap")
     static, donated = _numbers(static_broadcasted_argnums), _numbers(donate_argnums)
@@ -131,7 +132,7 @@ class _Call:
             outs = [global_array_to_host_local_array(o, mesh, o.sharding.spec) for o in outs]
         for number in donated:
             for leaf in tree.leaves(args[number]):
-                if isinstance(leaf, Array):
+                if isinstance(leaf, Array) and isinstance(leaf._data, Shards):
                     leaf.delete("it was donated to a call of pmap")
         return tree.unflatten(out_tree, outs)
 

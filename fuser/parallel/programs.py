@@ -28,6 +28,7 @@ from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.constraint import INNER_JIT
+from fuser.parallel.custom_partitioning import DIVIDED
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.network import described
 from fuser.parallel.other_axes import finest, in_axes_of, over, said_by, with_axes_of
@@ -175,7 +176,7 @@ def divided(traced: Traced) -> Lowered | None:
     """The program for several devices; None where it lies on the first, and names no mesh."""
     if traced.placement is None and mesh_in_scope() is None and not any(_of_a_mesh(traced.graph)):
         return None
-    graph, consts = close(inline_calls(traced.graph))
+    graph, consts = close(inline_calls(traced.graph, DIVIDED))
     placement = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(graph.outvars))
     lying = [v._data.sharding if isinstance(v, Array) and hasattr(v._data, "sharding") else None for v in consts]
     if config.meshes and not config.meshes[-1][1] and any(isinstance(s, Device) for s in placement.given):

@@ -14,8 +14,10 @@ from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Fusion
+from fuser.ops.custom_partitioning import custom_partitioning_p
 from fuser.ops.shard_map import Spec, shard_map_p, whole
 from fuser.ops.sharding import sharding_constraint_p
+from fuser.parallel.custom_partitioning import offered
 from fuser.parallel.links import Link, links
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.other_axes import in_axes_of
@@ -170,6 +172,8 @@ def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
         pairs = [(v, d, axes) for v, spec in zip(eqn.invars, specs) for d, axes in enumerate(spec) if axes]
         reason = f"{eqn.primitive.name} at {eqn.source.short}"
         return sum(layouts.offer(v, d, axes, reason) for v, d, axes in pairs) > 0
+    if eqn.primitive is custom_partitioning_p and eqn.params["partitioning"].rule(eqn) is None:
+        return offered(eqn, layouts, forwards)
     sources = eqn.invars if forwards else eqn.outvars
     order = sorted(range(len(sources)), key=lambda n: -sources[n].aval.nbytes)
     changed = False

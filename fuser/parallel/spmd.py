@@ -23,11 +23,13 @@ from fuser.lax.control import cond
 from fuser.lax.elementwise import eq, select
 from fuser.lax.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from fuser.ops.callback import loops as loops_of
+from fuser.ops.custom_partitioning import custom_partitioning_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.scatter import scatter_add_p
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.ops.sharding import inspect_sharding_p, sharding_constraint_p
 from fuser.parallel import loops
+from fuser.parallel.custom_partitioning import DIVIDED, partitioned
 from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
@@ -89,7 +91,7 @@ def _shown(spec: Spec) -> str:
 
 def spread(graph: Graph, mesh: Mesh, given: Sequence[Spec | None], wanted: Sequence[Spec | None]) -> Spread:
     """The graph of one device. `given` says how arguments lie, None where that is free; `wanted` the same of results."""
-    graph = inline_calls(graph)
+    graph = inline_calls(graph, DIVIDED)
     known = {v: s for v, s in zip(graph.invars, given) if s is not None}
     layouts = propagate(graph, mesh, known, wanted)
     in_specs = tuple(even(mesh, layouts.of(v), v.aval.shape) for v in graph.invars)
@@ -181,6 +183,8 @@ class _Parts:
             self.inlined(eqn)
         elif eqn.primitive is inspect_sharding_p:
             self.inspected(eqn)
+        elif eqn.primitive is custom_partitioning_p:
+            partitioned(self, eqn)
         elif eqn.primitive in loops.RULES:
             for var, (value, spec) in zip(eqn.outvars, loops.RULES[eqn.primitive](self, eqn)):
                 self.put(var, value, spec)

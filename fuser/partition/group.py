@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser.ir.cost import lowered
 from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Control, Fusion, Primitive
+from fuser.ir.scalar import LEAVES
 from fuser.ir.source import Source
 from fuser.ir.target import CORE, Target
 from fuser.ir.types import ArrayType
@@ -182,7 +184,8 @@ def _flops(eqn: Eqn) -> int:
         return 2 * out.size * math.prod(eqn.invars[0].aval.shape[d] for d in contracted)
     if fusion in (Fusion.REDUCE, Fusion.SCAN):
         return eqn.invars[0].aval.size
-    return out.size if fusion is Fusion.ELEMENTWISE else 0
+    copied = eqn.primitive.lower is not None and fusion is Fusion.ELEMENTWISE and lowered(eqn).op in LEAVES
+    return out.size if fusion is Fusion.ELEMENTWISE and not copied else 0
 
 
 def _flops_of_control(eqn: Eqn) -> int:

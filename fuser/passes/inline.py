@@ -5,14 +5,17 @@ A graph without calls comes back as it is. What stands in bodies of control flow
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Primitive
 from fuser.ir.source import replayed
 from fuser.ops.calls import custom_jvp_call_p, custom_lin_p, custom_vjp_call_p, refuse_forward
 from fuser.ops.collective import pvary_p
 from fuser.ops.conversion import stop_gradient_p
+from fuser.ops.custom_partitioning import custom_partitioning_p
 from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.ops.jit import jit_p
 from fuser.ops.remat import kept_apart, name_p, optimization_barrier_p, remat_p, scopes
@@ -25,6 +28,7 @@ CALLS = {
     custom_jvp_call_p: "call_jaxpr",
     custom_vjp_call_p: "call_jaxpr",
     custom_vmap_call_p: "call_jaxpr",
+    custom_partitioning_p: "call",
     remat_p: "jaxpr",
     jit_p: "jaxpr",
 }
@@ -33,11 +37,12 @@ MARKS = (name_p, stop_gradient_p, pvary_p)
 _ENDING = {*CALLS, *MARKS, custom_lin_p, linear_solve_p}
 
 
-def inline_calls(graph: Graph) -> Graph:
-    """The graph with the equations of every called graph in the place of the call."""
-    if not any(eqn.primitive in _ENDING or eqn.primitive.inline is not None for eqn in graph.eqns):
+def inline_calls(graph: Graph, keep: Set[Primitive] = frozenset()) -> Graph:
+    """The graph with the equations of every called graph in the place of the call, but for the calls to `keep`."""
+    ending = _ENDING - keep
+    if not any(eqn.primitive in ending or eqn.primitive.inline is not None for eqn in graph.eqns):
         return graph
-    inlined = _Inlined()
+    inlined = _Inlined(keep)
     outvars = inlined.take(graph, {}, fresh=False)
     constants = (*zip(graph.constvars, graph.consts), *inlined.constants)
     return replace(
@@ -52,7 +57,8 @@ def inline_calls(graph: Graph) -> Graph:
 class _Inlined:
     """The equations so far, and the constants of called graphs."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Set[Primitive]) -> None:
+        self.keep = keep
         self.eqns: list[Eqn] = []
         self.constants: list[tuple[Var, Any]] = []
 
@@ -77,7 +83,7 @@ class _Inlined:
             if eqn.primitive is linear_solve_p:
                 known.update(zip(eqn.outvars, self.call(*solver(invars, **eqn.params))))
                 continue
-            if eqn.primitive in CALLS:
+            if eqn.primitive in CALLS and eqn.primitive not in self.keep:
                 inner = eqn.params[CALLS[eqn.primitive]]
                 known.update(zip(eqn.outvars, self.call(inner, invars)))
                 continue

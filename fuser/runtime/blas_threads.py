@@ -13,6 +13,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 # How libraries name the function that says how many threads they may have, and returns how many they had.
 SETTERS = ("scipy_openblas_set_num_threads_local", "openblas_set_num_threads_local", "MKL_Set_Num_Threads_Local")
@@ -22,10 +23,20 @@ ALONE = 1 << 25  # rows times columns times the lesser: up to which there is one
 ALONE_IN_STEPS = 1 << 28  # the same for what takes many steps that must wait for each other
 
 
+_IMPORTING = threading.Lock()
+
+
+def imported(module: str) -> Any:
+    """An extension module of NumPy or SciPy, imported by one thread at a time: the parts of SciPy import each other, and two threads
+    that begin with different ones would wait for each other."""
+    with _IMPORTING:
+        return importlib.import_module(module)
+
+
 @functools.cache
 def setter(module: str) -> Callable[[int], int] | None:
     """The function of the library behind an extension module; None where it has none that is known."""
-    library = ctypes.CDLL(importlib.import_module(module).__file__)
+    library = ctypes.CDLL(imported(module).__file__)
     return next((found for name in _NAMES if (found := getattr(library, name, None)) is not None), None)
 
 

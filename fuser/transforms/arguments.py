@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fuser.errors import TypeRuleError
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
@@ -63,7 +65,8 @@ def leaf_values(leaves: Sequence[Any], what: str) -> list[Any]:
 class Flat:
     """A function on leaves: `flat(*leaves) -> leaves`; the tree of the results is in `out_tree` afterwards.
 
-    With `has_aux` the function gives `(result, aux)`; the leaves of the result come first, `count` of them.
+    With `has_aux` the function gives `(result, aux)`; the leaves of the result come first, `count` of them. What is not
+    differentiated reaches the function as the caller gave it, a number of Python's or an array of NumPy's.
     """
 
     def __init__(
@@ -87,9 +90,12 @@ class Flat:
         self.aux_tree: Any = None
         self.result: Any = None
         self.count = 0
+        self.plain: dict[int, tuple[Any, Any]] = {}  # by position, a leaf's value and what the caller gave for it
 
     def __call__(self, *leaves: Any) -> list[Any]:
         args = list(self.args)
+        if self.plain:
+            leaves = tuple(self._as_given(n, leaf) for n, leaf in enumerate(leaves))
         for number, value in zip(self.numbers, tree.unflatten(self.in_tree, leaves)):
             args[number] = value
         result = self.function(*args, **self.kwargs)
@@ -106,6 +112,10 @@ class Flat:
         self.count = len(out)
         what = f"the result of {name_of(self.function)}"
         return [*leaf_values(out, what), *leaf_values(aux, what)]
+
+    def _as_given(self, number: int, leaf: Any) -> Any:
+        value, given = self.plain.get(number, (None, leaf))
+        return given if leaf is value else leaf
 
     def results(self, values: Sequence[Any]) -> Any:
         """The tree of the result, without aux."""
@@ -124,9 +134,12 @@ def flat(
 ) -> tuple[Flat, list[Any]]:
     """`function` on the leaves of the arguments at these positions, and those leaves."""
     leaves, in_tree = tree.flatten(tuple(args[n] for n in numbers))
-    return Flat(function, args, kwargs, numbers, in_tree, has_aux), leaf_values(
-        leaves, f"the arguments of {name_of(function)}"
-    )
+    found = Flat(function, args, kwargs, numbers, in_tree, has_aux)
+    values = leaf_values(leaves, f"the arguments of {name_of(function)}")
+    for number, (leaf, value) in enumerate(zip(leaves, values)):
+        if isinstance(leaf, (int, np.ndarray)) and leaf is not value and not is_inexact(value.dtype):
+            found.plain[number] = value, leaf if isinstance(leaf, int) else np.asarray(leaf, value.dtype)
+    return found, values
 
 
 def check_input(aval: ArrayType, transform: str, holomorphic: bool, allow_int: bool) -> None:

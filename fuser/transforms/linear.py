@@ -152,7 +152,7 @@ class LinearFunction:
         sources = tuple(numbers.get(id(c), -1) for c in consts)
         own: list[Any] = [leaf if n in sources else NotNeeded() for n, leaf in enumerate(leaves)]
         opaque = [c for c, source in zip(consts, sources) if source < 0]
-        function.result = None
+        function.result, function.plain = None, {}
         # The tree of a derivative outlives its leaves, in the caches of jit: it holds no residual.
         graph = linear.graph.updated("residuals apart", consts=(None,) * len(consts))
         linear = Linearized(graph, linear.avals, linear.inputs, linear.outputs)

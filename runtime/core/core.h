@@ -19,6 +19,7 @@ int add_state(PyObject *module);      /* state.c: the current trace and the sett
 int add_executable(PyObject *module); /* executable.c and construct.c: steps over slots */
 int add_suspended(PyObject *module);  /* suspended.c: calls that stop at collectives */
 int add_program(PyObject *module);    /* program.c: from operands to the tree of results */
+int add_fast_path(PyObject *module); /* fast_path.c: calls of NumPy functions that need no Python */
 int add_dispatch(PyObject *module);   /* dispatch.c: from a call's arguments to a program */
 int add_guards(PyObject *module);     /* guards.c: what a NumPy function read from outside */
 int add_arithmetic(PyObject *module); /* arithmetic.c: what NumPy has no operation for */

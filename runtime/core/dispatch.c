@@ -2,6 +2,7 @@
 
    A call's arguments are flattened to tokens, the entry is looked up and its program run. Python's `_in_python` takes what is
    traced or not understood here, `_missed` what is new; that one registers an entry before it runs the program. */
+#include "fast_path.h"
 #include "table.h"
 
 #define MOST_ENTRIES 1024
@@ -12,6 +13,7 @@ typedef struct {
     Table *table;           /* NULL while empty */
     PyObject *numbers;      /* static_argnums */
     PyObject *static_names; /* static_argnames */
+    PyObject *paths;        /* of an accelerated function, a tuple of FastPaths; else NULL */
 } Dispatcher;
 
 #ifdef Py_GIL_DISABLED
@@ -76,6 +78,20 @@ static PyObject *dispatch(PyObject *object, PyObject *const *args, size_t flags,
         return in_python(object, outcome == FLAT ? missed_name : call_name, args, flags, names);
     Py_XDECREF(entry);
     return result;
+}
+
+/* A call of an accelerated function: by the first path whose call it is. */
+static PyObject *dispatch_to_path(PyObject *object, PyObject *const *args, size_t flags, PyObject *names) {
+    Dispatcher *self = (Dispatcher *)object;
+    PyObject *paths, *result = NULL;
+    LOCKED;
+    paths = names == NULL ? Py_XNewRef(self->paths) : NULL;
+    UNLOCKED;
+    int answered = 0;
+    for (Py_ssize_t k = 0; paths != NULL && !answered && k < PyTuple_GET_SIZE(paths); k++)
+        answered = take_fast_path((FastPath *)PyTuple_GET_ITEM(paths, k), args, PyVectorcall_NARGS(flags), &result);
+    Py_XDECREF(paths);
+    return answered ? result : in_python(object, call_name, args, flags, names);
 }
 
 /* -- registration */
@@ -148,6 +164,25 @@ static PyObject *remember(Dispatcher *self, PyObject *parameters) {
     return status < 0 ? NULL : Py_NewRef(Py_None);
 }
 
+/* answer_by(paths): calls are looked for in these FastPaths, and else Python's. */
+static PyObject *answer_by(Dispatcher *self, PyObject *paths) {
+    PyObject *old;
+    bool right = PyTuple_CheckExact(paths);
+    for (Py_ssize_t k = 0; right && k < PyTuple_GET_SIZE(paths); k++)
+        right = Py_IS_TYPE(PyTuple_GET_ITEM(paths, k), &fast_path_type);
+    if (!right) {
+        PyErr_SetString(PyExc_TypeError, "calls are answered by a tuple of FastPaths");
+        return NULL;
+    }
+    LOCKED;
+    old = self->paths;
+    self->paths = Py_NewRef(paths);
+    self->vectorcall = dispatch_to_path;
+    UNLOCKED;
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
 static PyObject *forget(Dispatcher *self, PyObject *ignored) {
     Table *old;
     LOCKED;
@@ -188,17 +223,20 @@ static PyObject *dispatcher_new(PyTypeObject *type, PyObject *args, PyObject *kw
 
 static int dispatcher_traverse(Dispatcher *self, visitproc visit, void *arg) {
     Py_VISIT(self->table);
+    Py_VISIT(self->paths);
     return 0;
 }
 
 static int dispatcher_clear(Dispatcher *self) {
     Py_CLEAR(self->table);
+    Py_CLEAR(self->paths);
     return 0;
 }
 
 static void dispatcher_dealloc(Dispatcher *self) {
     PyObject_GC_UnTrack(self);
     Py_CLEAR(self->table);
+    Py_CLEAR(self->paths);
     Py_CLEAR(self->numbers);
     Py_CLEAR(self->static_names);
     Py_TYPE(self)->tp_free(self);
@@ -211,6 +249,7 @@ static PyObject *bind(PyObject *self, PyObject *instance, PyObject *owner) {
 
 static PyMethodDef methods[] = {
     {"_remember", (PyCFunction)remember, METH_VARARGS, "Run a program for such arguments from now on."},
+    {"_answer_by", (PyCFunction)answer_by, METH_O, "Look for calls in these FastPaths, and pass the others to Python."},
     {"_forget", (PyCFunction)forget, METH_NOARGS, "Forget every program."},
     {"_known_calls", (PyCFunction)known_calls, METH_NOARGS, "How many signatures are answered without Python."},
     {NULL},

@@ -65,24 +65,47 @@ static Status tried(LibraryCall *call, const Address *at) {
     return result ? result : end;
 }
 
-/* library_captures(call, sizes): whether a graph can hold the call, whose arrays have so many bytes. */
+/* After a capture that failed: the library's CUDA runtime keeps the error until somebody asks for it, and cuSOLVER takes it for that of its
+   next call. Calls on zeros, until one succeeds, take it away. */
+static void take_error(LibraryCall *call, const Address *at, const size_t *bytes, Handle stream) {
+    enum { MOST_CALLS = 4 };
+    for (int n = 0; n < MOST_CALLS; n++) {
+        for (int k = 0; k <= call->arrays; k++)
+            if (bytes[k] && driver.set8(at[k], 0, bytes[k], stream))
+                return;
+        if (call->run(call, at, stream) == 0)
+            return;
+    }
+}
+
+/* library_captures(call, sizes): whether a graph can hold the call, whose arrays have so many bytes; without sizes it is known that none
+   can. */
 static PyObject *library_captures(PyObject *module, PyObject *args) {
     CONTEXT_GUARD(guard);
     PyObject *capsule, *sizes;
     LibraryCall *call;
-    if (!PyArg_ParseTuple(args, "OO!", &capsule, &PyTuple_Type, &sizes) || (call = library_call_of(capsule)) == NULL)
+    if (!PyArg_ParseTuple(args, "OO", &capsule, &sizes) || (call = library_call_of(capsule)) == NULL)
         return NULL;
+    if (sizes == Py_None) {
+        call->uncapturable = true;
+        Py_RETURN_FALSE;
+    }
+    if (!PyTuple_Check(sizes))
+        return PyErr_Format(PyExc_TypeError, "sizes are a tuple or None, got %R", sizes);
     if (PyTuple_GET_SIZE(sizes) != call->arrays)
         return PyErr_Format(PyExc_ValueError, "the call has %d arrays", call->arrays);
     Address at[MOST_ARRAYS + 1] = {0};
-    size_t blocks[MOST_ARRAYS + 1] = {0};
+    size_t blocks[MOST_ARRAYS + 1] = {0}, all[MOST_ARRAYS + 1] = {0};
     Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
     for (int k = 0; stream != NULL && !PyErr_Occurred() && k <= call->arrays; k++) {
         size_t bytes = k == call->arrays ? call->workspace : PyLong_AsSize_t(PyTuple_GET_ITEM(sizes, k));
+        all[k] = bytes;
         if (bytes && !PyErr_Occurred())
             at[k] = take_device_memory(bytes, stream, &blocks[k], NULL);
     }
     call->uncapturable = !PyErr_Occurred() && tried(call, at) != 0;
+    if (call->uncapturable)
+        take_error(call, at, all, stream);
     for (int k = 0; k <= call->arrays; k++)
         if (blocks[k])
             give_device_memory(at[k], blocks[k], stream, here());

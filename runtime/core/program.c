@@ -87,12 +87,10 @@ static PyObject *wrap(const Program *program, int number, PyObject *data) {
     return data == NULL ? NULL : new_array(data, PyArray_Check(data) || is_device_array(data) ? NULL : result->dtype, result->weak_type);
 }
 
-static PyObject *build(PyObject *template, PyObject **leaves);
-
 static PyObject *build_tuple(PyObject *template, PyObject **leaves) {
     PyObject *tree = PyTuple_New(PyTuple_GET_SIZE(template));
     for (Py_ssize_t k = 0; tree != NULL && k < PyTuple_GET_SIZE(template); k++) {
-        PyObject *child = build(PyTuple_GET_ITEM(template, k), leaves);
+        PyObject *child = build_tree(PyTuple_GET_ITEM(template, k), leaves);
         if (child == NULL)
             Py_CLEAR(tree);
         else
@@ -104,7 +102,7 @@ static PyObject *build_tuple(PyObject *template, PyObject **leaves) {
 static PyObject *build_list(PyObject *template, PyObject **leaves) {
     PyObject *tree = PyList_New(PyList_GET_SIZE(template));
     for (Py_ssize_t k = 0; tree != NULL && k < PyList_GET_SIZE(template); k++) {
-        PyObject *child = build(PyList_GET_ITEM(template, k), leaves);
+        PyObject *child = build_tree(PyList_GET_ITEM(template, k), leaves);
         if (child == NULL)
             Py_CLEAR(tree);
         else
@@ -117,7 +115,7 @@ static PyObject *build_dict(PyObject *template, PyObject **leaves) {
     PyObject *tree = PyDict_Copy(template), *key, *value;
     Py_ssize_t position = 0;
     while (tree != NULL && PyDict_Next(template, &position, &key, &value)) {
-        PyObject *child = build(value, leaves);
+        PyObject *child = build_tree(value, leaves);
         if (child == NULL || PyDict_SetItem(tree, key, child) < 0)
             Py_CLEAR(tree);
         Py_XDECREF(child);
@@ -125,7 +123,7 @@ static PyObject *build_dict(PyObject *template, PyObject **leaves) {
     return tree;
 }
 
-static PyObject *build(PyObject *template, PyObject **leaves) {
+PyObject *build_tree(PyObject *template, PyObject **leaves) {
     if (PyLong_CheckExact(template))
         return Py_NewRef(leaves[PyLong_AsLong(template)]);
     if (PyTuple_CheckExact(template))
@@ -137,7 +135,7 @@ static PyObject *build(PyObject *template, PyObject **leaves) {
 
 static PyObject *tree_of(const Program *program, PyObject **leaves) {
     if (program->template != NULL)
-        return build(program->template, leaves);
+        return build_tree(program->template, leaves);
     int count = program->executable->output_count;
     PyObject *list = PyList_New(count);
     for (int k = 0; list != NULL && k < count; k++)
@@ -194,10 +192,10 @@ PyObject *run_program(const Program *program, const Operand *const *operands, Py
 
 /* -- the Python type */
 
-static bool buildable(PyObject *template) {
+bool buildable_tree(PyObject *template) {
     if (PyTuple_CheckExact(template) || PyList_CheckExact(template)) {
         for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(template); k++)
-            if (!buildable(PySequence_Fast_GET_ITEM(template, k)))
+            if (!buildable_tree(PySequence_Fast_GET_ITEM(template, k)))
                 return false;
         return true;
     }
@@ -206,7 +204,7 @@ static bool buildable(PyObject *template) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
     while (PyDict_Next(template, &position, &key, &value))
-        if (!buildable(value))
+        if (!buildable_tree(value))
             return false;
     return true;
 }
@@ -273,7 +271,7 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     if (self == NULL)
         return NULL;
     self->executable = (Executable *)Py_NewRef((PyObject *)executable);
-    self->template = buildable(template) ? Py_NewRef(template) : NULL;
+    self->template = buildable_tree(template) ? Py_NewRef(template) : NULL;
     self->unflatten = Py_NewRef(unflatten);
     self->place = Py_NewRef(place);
     self->tell = Py_NewRef(tell);

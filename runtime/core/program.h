@@ -35,3 +35,7 @@ extern PyTypeObject program_type;
 
 /* The results' tree for operands in the order of the executable's inputs. References stay with the caller. */
 PyObject *run_program(const Program *program, const Operand *const *operands, Py_ssize_t count);
+/* A tree like `template`, whose integers are the numbers of its leaves; references stay with the caller. */
+PyObject *build_tree(PyObject *template, PyObject **leaves);
+/* Whether a template holds what can be built here: tuples, lists, dicts, None and integers. */
+bool buildable_tree(PyObject *template);

@@ -53,6 +53,8 @@ static PyObject *set_backend(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *settings_number(PyObject *module, PyObject *ignored) { return PyLong_FromLongLong(backend_number()); }
+
 static PyGetSetDef properties[] = {
     {"trace", get_trace, set_trace, "The trace that is current in this thread; None for evaluation."},
     {NULL},
@@ -70,6 +72,7 @@ static PyTypeObject state_type = {
 static PyMethodDef functions[] = {
     {"set_evaluation", set_evaluation, METH_O, "Say which trace is evaluation."},
     {"set_x64", set_x64, METH_VARARGS, "set_x64(value, of_thread): None is as the process has it."},
+    {"settings_number", settings_number, METH_NOARGS, "The number of the settings that calls depend on, in this thread."},
     {"set_backend", set_backend, METH_VARARGS, "set_backend(number, of_thread): -1 is as the process has it."},
     {NULL},
 };

@@ -13,6 +13,7 @@
 #define BLOCK 512
 #define MOST 16  // dimensions of a walk
 #define LANES (64 / (int64_t)sizeof(T) < 1 ? 1 : 64 / (int64_t)sizeof(T))
+#define SHORT 32  // elements of the longest run that has code of its own
 #define TOGETHER 4  // parts that a thread takes at the same time
 #define PIECES 16  // of updates by indices in order, which threads take as they come
 
@@ -213,6 +214,45 @@ INLINE void combine_elements(const plan *p, T *out, const int64_t *begin, int64_
   else put_elements(p, out, begin, count, together, 0, 0);
 }
 
+// Whether updates are dense runs at one index each, which need no arrays of offsets either.
+static int in_rows(const plan *p) {
+  const int dense = p->run->offset == 1 && p->run->update == 1 && p->updates;
+  return dense && p->windows == 0 && p->components == 1 && p->walks == 1 && p->component->high >= 0;
+}
+
+// Combines such updates with the array; where they are short, their `length` is known to the compiler.
+INLINE void put_rows(const plan *given, T *out, int64_t first, int64_t last, const int64_t length, const int is_short) {
+  const plan p = *given;  // which no store changes
+  const component c = *p.component;
+  const dimension w = *p.walk;
+  for (int64_t j = first; j < last; ++j) {
+    int64_t i = (int64_t)p.indices[j];
+    i += i < 0 ? c.wrap : 0;
+    if (p.clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
+    if (__builtin_expect((uint64_t)i > (uint64_t)c.high, 0)) continue;
+    T *const to = out + i * c.step + j * w.offset;
+    const IN *const u = p.updates + j * w.update;
+    if (!is_short) {
+      put_run(to, u, length);
+      continue;
+    }
+    T sum[SHORT];
+    #pragma omp simd
+    for (int k = 0; k < length; ++k) sum[k] = COMBINE(to[k], (T)LOAD(u[k]));
+    for (int k = 0; k < length; ++k) to[k] = sum[k];
+  }
+}
+
+static void combine_rows(const plan *p, T *out, int64_t first, int64_t last) {
+#define ROWS(length) case length: put_rows(p, out, first, last, length, 1); return;
+  switch (p->run->extent) {
+    ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14) ROWS(15) ROWS(16)
+    ROWS(32)
+    default: put_rows(p, out, first, last, p->run->extent, 0);
+  }
+#undef ROWS
+}
+
 // Updates first … last, as far as they begin in low … high of the result.
 static void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
   int64_t offset[BLOCK], from[BLOCK];
@@ -221,6 +261,10 @@ static void combine_windows(const plan *p, T *restrict out, int64_t first, int64
   const int all = low == 0 && high == p->elements;
   if (all && elementary(p)) {
     combine_elements(p, out, &first, last - first, 1);
+    return;
+  }
+  if (all && !single && in_rows(p)) {
+    combine_rows(p, out, first, last);
     return;
   }
   for (int64_t base = first; base < last; base += BLOCK) {

@@ -628,26 +628,37 @@ int cublasLtMatrixLayoutSetAttribute(Layout *layout, int attribute, const void *
     return 0;
 }
 int cublasLtMatrixLayoutDestroy(Layout *layout) { free(layout); return 0; }
-int cublasLtMatmulPreferenceCreate(void **preference) { *preference = malloc(8); return 0; }
-int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const void *value, size_t bytes) { return attribute != 1 && (attribute < 5 || attribute > 8); }
+/* What operands and results are said to be multiples of, in bytes: an algorithm is chosen for that and refuses others. */
+int cublasLtMatmulPreferenceCreate(void **preference) { *preference = calloc(4, sizeof(uint32_t)); return 0; }
+int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const void *value, size_t bytes) {
+    if (attribute == 1) return 0;
+    if (attribute < 5 || attribute > 8 || bytes != sizeof(uint32_t)) return 7;
+    ((uint32_t *)preference)[attribute - 5] = *(const uint32_t *)value;
+    return 0;
+}
 int cublasLtMatmulPreferenceDestroy(void *preference) { free(preference); return 0; }
 typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int reserved[4]; } Found;
 int cublasLtMatmulAlgoGetHeuristic(void *handle, Desc *desc, Layout *a, Layout *b, Layout *c, Layout *d, void *preference, int wanted, Found *found, int *count) {
     *count = a->type < 2; /* floats and doubles */
     found->workspace = 1024;
+    for (int k = 0; k < 4; k++) found->algorithm[k] = ((const uint32_t *)preference)[k];
     return 0;
 }
 int cublasLtMatmul(void *handle, Desc *desc, const void *alpha, const void *a, Layout *la, const void *b, Layout *lb, const void *beta, const void *c, Layout *lc, void *d, Layout *ld, const uint64_t *algorithm, void *workspace, size_t bytes, void *stream) {
     Task task = {.kind = PRODUCT, .product = {*desc, *la, *lb, *lc, {(uint64_t)a, (uint64_t)b, (uint64_t)d}}};
+    const void *operands[] = {a, b, c, d};
     counts.calls++, counts.products++;
+    for (int k = 0; k < 4; k++)
+        if (algorithm[k] == 0 || (uint64_t)operands[k] % algorithm[k]) return 7;
+    if ((uint64_t)workspace % 256) return 7;
     if (checking && !streams[of(stream)].capturing && access_memory(of(stream), (uint64_t)workspace, bytes, 1, "a product's workspace")) return 14;
     return enqueue(stream, &task) ? 13 : 0;
 }
 
 /* ---- libraries' routines, whose results a function of the tests computes */
 
-static void *of_solver, *of_blas, *of_fft[64];
-static int64_t plans[64][8];
+static void *of_solver, *of_blas, *of_fft[4096];
+static int64_t plans[4096][8];
 static int plan_count;
 static const int width[] = {4, 8, 8, 16}, real_width[] = {4, 8, 4, 8};
 
@@ -659,8 +670,10 @@ static int enqueue_routine(void *stream, Routine made) {
 }
 /* cuSOLVER's, which may wait for the device: that ends a capture. */
 static int enqueue_solver(Routine made) {
+    static int kept; /* an error of the library's runtime, which the next call takes for its own */
     Stream *stream = &streams[of(of_solver)];
-    if (stream->capturing && !solver_captures) { stream->invalid = 1; return 7; }
+    if (stream->capturing && !solver_captures) { kept = stream->invalid = 1; return 7; }
+    if (kept) { kept = 0; return 6; }
     return enqueue_routine(of_solver, made);
 }
 #define AT(x) (uint64_t)(uintptr_t)(x)
@@ -719,7 +732,7 @@ SOLVER(D, 1, or, sy)
 SOLVER(C, 2, un, he)
 SOLVER(Z, 3, un, he)
 
-int cufftCreate(int *plan) { if (plan_count == 64) return 5; *plan = plan_count++; return 0; }
+int cufftCreate(int *plan) { if (plan_count == 4096) return 5; *plan = plan_count++; return 0; }
 int cufftDestroy(int plan) { return 0; }
 int cufftSetAutoAllocation(int plan, int allocate) { return 0; }
 int cufftMakePlanMany64(int plan, int rank, long long *n, long long *in, long long is, long long id, long long *out, long long os, long long od, int type, long long batch, size_t *work) {

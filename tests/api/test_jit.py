@@ -141,6 +141,8 @@ def test_cost_and_memory_analysis():
     memory = compiled.memory_analysis()
     assert memory["argument_size_in_bytes"] == memory["output_size_in_bytes"] == 48
     assert memory["temp_size_in_bytes"] == 0
+    copied = fuser.jit(lambda x: (x, 4.14)).lower(X).cost_analysis()
+    assert copied["flops"] == 0 and copied["bytes accessed"] == 100
 
 
 def test_a_compiled_program_refuses_other_types():

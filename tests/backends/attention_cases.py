@@ -75,7 +75,37 @@ def dropped(q: Any, k: Any, v: Any, keep: Any) -> Any:
     return fnp.swapaxes(v, -1, -2) @ fnp.swapaxes(weights * keep / 0.9, -1, -2)
 
 
+def biased(q: Any, k: Any, v: Any) -> Any:
+    """The least number added to scores of hidden keys: the first ten queries see none, and so see all alike."""
+    s = fnp.matmul(q, fnp.swapaxes(k, -1, -2), preferred_element_type="float32") * 0.2
+    i, j = positions(s)
+    weights = fuser.nn.softmax(s + fnp.where(j <= i - 10, 0, fnp.finfo("float32").min), axis=-1)
+    return weights.astype(v.dtype) @ v
+
+
+def unscaled(q: Any, k: Any, v: Any) -> Any:
+    """Causal attention of scores that are not scaled."""
+    s = fnp.matmul(q, fnp.swapaxes(k, -1, -2), preferred_element_type="float32")
+    i, j = positions(s)
+    return fuser.nn.softmax(fnp.where(j <= i, s, -fnp.inf), axis=-1).astype(v.dtype) @ v
+
+
+def negative(q: Any, k: Any, v: Any) -> Any:
+    """Causal attention to what is least alike; hidden scores are the least number."""
+    s = fnp.matmul(q, fnp.swapaxes(k, -1, -2), preferred_element_type="float32") * -0.3
+    i, j = positions(s)
+    return fuser.nn.softmax(fnp.where(j <= i - 3, s, fnp.finfo("float32").min), axis=-1).astype(v.dtype) @ v
+
+
+def alike(q: Any, k: Any, v: Any) -> Any:
+    """Causal attention to keys with a score of −2 at least."""
+    s = scores(q, k)
+    i, j = positions(s)
+    return attend(fnp.where((j <= i) & (s >= -2), s, -1e9), v)
+
+
 SQUARE = ((2, 3, 150, 32),) * 3
+LONGER = ((2, 300, 32),) * 3
 ATTENTION: dict[str, Form] = {
     "attention": (lambda q, k, v: attend(scores(q, k), v), types(F32, (1, 40, 20), (1, 33, 20), (1, 33, 24))),
     "causal attention": (causal, types(bfloat16, *SQUARE)),
@@ -90,6 +120,10 @@ ATTENTION: dict[str, Form] = {
         ),
     ),
     "grouped attention": (grouped, types(bfloat16, (2, 70, 6, 32), (2, 90, 2, 32), (2, 90, 2, 48))),
+    "attention with a bias in bfloat16": (biased, types(bfloat16, *LONGER)),
+    "attention of unscaled scores": (unscaled, types(bfloat16, *LONGER)),
+    "attention to what is alike": (alike, types(F32, *LONGER)),
+    "attention of a negative scale": (negative, types(np.dtype("float16"), *LONGER)),
     "attention with dropped weights": (dropped, types(F32, (40, 20), (33, 20), (33, 24), (40, 33))),
 }
 

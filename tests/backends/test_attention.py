@@ -48,13 +48,40 @@ def test_attention_is_one_kernel_without_an_array_of_scores(name: str) -> None:
 def test_blocks_that_positions_hide_are_left_out_and_visited_where_they_count() -> None:
     text = lambda function, *avals: jit(function, backend="triton").lower(*avals).sources[0].text
     plain = text(lambda q, k, v: attend(scores(q, k), v), *HEADS)
-    assert plain.count("for start in range(0, s") == plain.count("for start in") == 1
+    assert plain.count("for start in range(") == plain.count("for start in") == 2  # blocks, and what fills none
     hidden = text(causal, *HEADS)  # −∞ weighs nothing, whatever else a row has seen
-    assert hidden.count("for start in range(first, last") == hidden.count("for start in") == 1
+    assert "hidden" not in hidden and hidden.count("for start in") == 2
     assert (
-        text(windowed, *HEADS).count("for start in") == 2
+        text(windowed, *HEADS).count("for start in") == 3
     )  # −1e9 weighs as much as all in a row that sees nothing else
     assert "tl.min(" in text(windowed, *HEADS)
+
+
+def _walks(text: str) -> list[str]:
+    """The loops of a kernel's last form, in order."""
+    return text.split("\n@triton.jit")[-1].split("for start in ")[1:]
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, F32])
+def test_blocks_that_all_rows_see_make_no_tests_of_positions(dtype: np.dtype) -> None:
+    (source,) = jit(grouped, backend="triton").lower(*types(dtype, *((1, 300, 2, 32),) * 3)).sources
+    whole, edge, hidden = _walks(source.text)
+    tests = "column_inside", "column_down_inside", "tl.where(v"
+    assert not any(test in whole for test in tests)
+    assert all(test in walk for walk in (edge, hidden) for test in tests)
+
+
+def test_what_else_hides_scores_is_asked_in_whole_blocks_too() -> None:
+    function, avals = ATTENTION["attention to what is alike"]
+    (source,) = jit(function, backend="triton").lower(*avals).sources
+    whole, *_ = _walks(source.text)
+    assert "tl.where(v" in whole and "column_inside" not in whole
+
+
+def test_few_keys_are_walked_along_in_one_loop() -> None:
+    few = types(bfloat16, *((1, 40, 2, 32),) * 3)
+    walks = _walks(jit(grouped, backend="triton").lower(*few).sources[0].text)
+    assert len(walks) == 2 and all("column_inside" in walk for walk in walks)
 
 
 NO_SUM = "what stands between its products is no sum of exponentials relative to the row's maximum"
@@ -136,13 +163,10 @@ def _flat(form: Any) -> Any:
 def test_blocks_that_positions_hide_are_left_out_of_gradients() -> None:
     avals = types(bfloat16, *((2, 70, 6, 32), (2, 90, 2, 32), (2, 90, 2, 32), (2, 70, 6, 32)))
     texts = [source.text for source in jit(with_gradients(grouped), backend="triton").lower(*avals).sources]
-    walks = [text for text in texts if "tl.dot" in text]
-    assert len(walks) == 3 and all("range(first, last" in text for text in walks)
-    assert sorted(text.count("tl.trans(") for text in walks) == [
-        0,
-        1,
-        4,
-    ]  # what a product has read, another one reads across
+    walks = [text.split("\n@triton.jit")[-1] for text in texts if "tl.dot" in text]
+    assert len(walks) == 3 and all("range(whole, whole_end" in text for text in walks)
+    trans = [text.count("tl.trans(") for text in walks]  # what a product has read, another one reads across
+    assert sorted(trans) == [0, 2, 6]
 
 
 def test_fuel_counts_it_and_a_loop_of_layers_has_one_each() -> None:
@@ -210,10 +234,10 @@ def test_exponentials_of_sixteen_bits_take_the_fast_unit_and_others_do_not() -> 
         source.text for source in jit(function, backend="triton").lower(*avals).sources if "tl.dot" in source.text
     )
     half, single = (texts(with_gradients(grouped), types(d, *((2, 64, 2, 32),) * 4)) for d in (bfloat16, F32))
-    assert ("tl.exp(" in half, "tl.exp(" in single) == (True, False)
+    assert ("power_of_two(" in half, "power_of_two(" in single) == (True, False)
     assert "tl.div_rn(1.0, " in half and "tl.div_rn(1.0, " not in single
     widened = lambda q, k, v: grouped(*(x.astype("float32") for x in (q, k, v)))
-    assert "tl.exp(" not in texts(widened, types(bfloat16, *((2, 64, 2, 32),) * 3))  # 24 bits are asked for
+    assert "power_of_two(" not in texts(widened, types(bfloat16, *((2, 64, 2, 32),) * 3))  # 24 bits are asked for
 
 
 def test_training_has_three_kernels_a_layer_and_products_without_rows_to_reduce_stay_apart() -> None:

@@ -554,28 +554,37 @@ def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch
         assert len(compiled) <= 2  # few rows, and many
 
 
-def test_what_is_loaded_once_is_launched_with_the_sizes_of_each_program(
-    device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Programs whose kernels differ in sizes alone share their code, and neither sizes nor the number of programs."""
-    twins = code.images
+def test_code_serves_programs_of_other_sizes_with_their_own(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of a kernel is its code: extents, numbers of programs and tensor maps are those of each program."""
+    made: list[Any] = []
 
-    class Sharing:
-        key = staticmethod(code.Images().key)
-        __call__ = staticmethod(twins)
+    class Counting:
+        key = code.Images().key
 
-    monkeypatch.setattr(code, "images", Sharing())
-    code.forget()
-    added = on_device(lambda x: x + 1)
-    rows = on_device(lambda x: x.sum(-1))
-    for function, shapes in ((added, [(1007,), (30001,), (2049,)]), (rows, [(900, 3000), (1800, 3000)])):
-        sources = [function.lower(put(*shape)).sources[0] for shape in shapes]
-        made = [code.compiled(source, code.Passing()).launches[0] for source in sources]
-        assert len({launch.function for launch in made}) == 1
-        for source, launch in zip(sources, made, strict=True):
-            planned = source.launch["launches"][0]
-            assert launch.grid == planned.grid
-            assert [size for _, size in launch.sizes[: len(planned.sizes)]] == list(planned.sizes)
+        def __call__(self, source: Any, number: int, passing: code.Passing) -> code.Image:
+            made.append((source, number))
+            maps = tuple(code.EncodedMap(9, 3, m.block) for m in source.launch["launches"][number].maps)
+            return code.Image(b"", "kernel", 128, 0, most=300, maps=maps)
+
+    monkeypatch.setattr(code, "images", Counting())
+    monkeypatch.setattr(code.native, "cuda_module", lambda text: object())
+    monkeypatch.setattr(code.native, "cuda_function", lambda *of: 1)
+    half = lambda *shape: fuser.ShapeDtypeStruct(shape, fnp.bfloat16)
+    product = fuser.jit(lambda a, b: fnp.maximum(a @ b, 0), backend="triton")
+    rows = fuser.jit(lambda x: x * 2 + 1, backend="triton")
+    for programs in (
+        [product.lower(half(4096, n), half(n, 4096)) for n in (4096, 2048, 1024)],
+        [rows.lower(fuser.ShapeDtypeStruct((n,), np.float32)) for n in (1 << 24, 1 << 20)],
+    ):
+        made.clear()
+        for program in programs:
+            (source,) = program.sources
+            found = code.compiled(source, code.Passing())
+            for launch, planned in zip(found.launches, source.launch["launches"], strict=True):
+                assert tuple(size for _, size in launch.sizes[:-2]) == planned.sizes
+                assert launch.grid == min(planned.grid, 300)
+                assert [m.encoding[2] for m in launch.maps] == [m.shape[::-1] for m in planned.maps]
+        assert len(made) == 1
 
 
 def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -36,3 +38,24 @@ def test_threads_are_given_back(threads, size):
     for inverse, values in results:
         np.testing.assert_allclose(inverse @ a, np.eye(size), atol=2e-2)
         np.testing.assert_allclose(values, np.linalg.eigvalsh(a.astype(np.float64) @ a.T), rtol=1e-2, atol=1e-2)
+
+
+def test_threads_that_import_different_parts_of_scipy_do_not_wait_for_each_other() -> None:
+    """In a new process, in which nothing of SciPy is imported yet."""
+    program = """
+import threading
+from fuser.backends.c.library.lapack import address
+barrier, failures = threading.Barrier(4), []
+def ask(*names):
+    barrier.wait()
+    try:
+        address(*names)
+    except BaseException as error:
+        failures.append(error)
+asked = [("cython_lapack", "threads"), ("cython_blas", "dtrsm"), ("cython_lapack", "dgetrf"), ("cython_blas", "sgemm")]
+threads = [threading.Thread(target=ask, args=names) for names in asked]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert not failures, failures
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

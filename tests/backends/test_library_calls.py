@@ -23,6 +23,8 @@ from fuser.runtime.core import native
 from fuser.runtime.executable import KernelStep, LibraryStep
 from fuser.trace.core import bind
 from tests import cuda_stand_in
+from tests.backends import triton_worker
+from tests.gpu import library_cases
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
 CALLED = ("cholesky", "qr", "eigh", "svd", "lu", "geqrf", "fft", "triangular_solve")
@@ -89,6 +91,17 @@ def test_samples_agree_with_the_eval_rules(device: Any, name: str) -> None:
             found = check(name, arrays, params)
             small_stack = name in ("eigh", "svd") and np.ndim(arrays[0]) > 2
             assert (LibraryStep in found) == small_stack, (name, params)
+
+
+def test_programs_with_library_calls(opened: cuda_stand_in.Device) -> None:
+    """Some of what `tests.gpu.every_case` runs on a GPU."""
+    opened.reset()
+    with config.using(enable_x64=True, backend="triton"):
+        chosen = [
+            c for c in library_cases.cases() if "loop" in c[0] or "float64(12, 12)" in c[0] or "complex128(3" in c[0]
+        ]
+        assert len(chosen) > 25
+        assert {case[0]: error for case in chosen if (error := triton_worker.check(case))} == {}
 
 
 def test_larger_stacks_and_shapes(device: Any) -> None:

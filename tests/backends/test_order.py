@@ -149,6 +149,23 @@ def test_scatters_of_runs_and_single_elements(reduction, mode, form):
     same(found, reduced(reduction, x, np.clip(wrapped, 0, n - 1) if mode == "clip" else wrapped, updates))
 
 
+@pytest.mark.parametrize("mode", ["drop", "clip"])
+@pytest.mark.parametrize("length", [2, 3, 5, 8, 9, 12, 15, 16, 17, 31, 32, 33, 50, 64])
+def test_scatters_of_rows_of_all_lengths(length, mode):
+    """Sums of whole numbers are exact; indices repeat, are negative, and lie outside on both sides."""
+    rng = np.random.default_rng(length)
+    x, updates = rng.integers(-9, 9, (40, length)), rng.integers(-9, 9, (300, length))
+    indices = rng.integers(-60, 60, 300).astype(np.int32)
+    wrapped = np.where(indices < 0, indices + 40, indices)
+    rows = np.clip(wrapped, 0, 39) if mode == "clip" else wrapped
+    inside = (rows >= 0) & (rows < 40)
+    for dtype in ("float32", "int32", "float16"):
+        expected = x.astype(dtype)
+        np.add.at(expected, rows[inside], updates[inside].astype(dtype))
+        found = jitted(lambda x, i, u: x.at[i].add(u, mode=mode))(x.astype(dtype), indices, updates.astype(dtype))
+        same(found, expected)
+
+
 def test_scatters_wrap_negative_indices_themselves():
     """The wrapped indices are no pass over memory; those that something else reads too are one all the same."""
     rng = np.random.default_rng(4)

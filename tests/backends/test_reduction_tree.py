@@ -11,6 +11,10 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser import Schedule
+from fuser.backends.c.schedules.padded_rows import PaddedRows, padded_rows
+from fuser.errors import UnsupportedError
+from fuser.kernel.loops import arrange
+from fuser.kernel.lower import lower
 from fuser.kernel.schedule import NOTHING_ASKED
 
 TREE = Schedule(reduction="tree")
@@ -79,6 +83,31 @@ def test_nan_and_infinities_are_kept() -> None:
         np.testing.assert_array_equal(np.asarray(fuser.jit(f, backend="c")(x)), f(x))
 
 
+@pytest.mark.parametrize("extent", [5, 7, 13, 17, 31, 40, 100])
+def test_vectors_of_a_row_may_overlap_where_an_element_counts_twice(extent: int) -> None:
+    """The last vector begins before the one before it ends; nan is found in all of them, and nothing of the next row is."""
+    x = RANDOM.standard_normal((130, extent)).astype(np.float32)
+    x[np.arange(extent), np.arange(extent)] = np.nan
+    x[::7, 0] = np.inf
+    for f in (lambda x: x.max(-1), lambda x: (x * 2).min(-1), lambda x: (x > -1).all(-1), lambda x: (x > 2).any(-1)):
+        assert schedules(f, x, asked=TREE)[0].reduction == "tree"
+        np.testing.assert_array_equal(np.asarray(fuser.jit(f, backend="c", schedule=TREE)(x)), f(x))
+
+
+def test_rows_that_are_only_compared_are_not_padded() -> None:
+    def rows(f: Callable[..., Any], extent: int) -> PaddedRows:
+        [group] = fuser.jit(f, backend="c").lower(np.zeros((100, extent), np.float32)).plan.groups
+        kernel = lower(group)
+        found = padded_rows(kernel, arrange(kernel))
+        assert found is not None
+        return found
+
+    assert (rows(lambda x: x.max(-1), 40).vectors, rows(lambda x: x.max(-1), 40).whole) == ([0, 16, 24], True)
+    assert rows(lambda x: x.min(-1), 13).vectors == [0, 5]
+    assert (rows(lambda x: x.sum(-1), 40).vectors, rows(lambda x: x.sum(-1), 40).whole) == ([0, 16, 32], False)
+    assert rows(lambda x: x.max(-1) + x.sum(-1), 40).padded == 48
+
+
 def test_rows_apart_in_memory_and_shared_by_all() -> None:
     x, w = RANDOM.standard_normal((3, 90, 24)).astype(np.float32), RANDOM.standard_normal(24).astype(np.float32)
 
@@ -88,6 +117,35 @@ def test_rows_apart_in_memory_and_shared_by_all() -> None:
     for n, wanted in enumerate(f(x, w)):
         found = fuser.jit(lambda x, w, n=n: f(x, w)[n], backend="c", schedule=TREE)(x, w)
         np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
+@pytest.mark.parametrize("extent", [6, 12, 20, 40, 50, 64])
+def test_rows_of_which_an_element_is_picked_are_short_rows_all_the_same(extent: int) -> None:
+    """What a row reads once, at a computed place or in another array, keeps its elements from no form; some indices lie outside."""
+    x, labels = (
+        RANDOM.standard_normal((150, extent)).astype(np.float32),
+        RANDOM.integers(0, extent, 150).astype(np.int32),
+    )
+    labels[:5], weights = [-1, -extent, 0, extent - 1, 2], RANDOM.standard_normal(300).astype(np.float32)
+
+    def loss(x: Any, labels: Any, weights: Any) -> Any:
+        scores = fuser.nn.log_softmax(x)
+        return -fnp.take_along_axis(scores, labels[:, None], 1)[:, 0] * weights[::-2]
+
+    wide = x.astype(np.float64)
+    scores = wide - np.log(np.exp(wide).sum(1, keepdims=True))
+    wanted = -scores[np.arange(150), labels] * weights[::-2]
+    for asked in (NOTHING_ASKED, TREE, Schedule(reduction="rows side by side"), Schedule(reduction="inner")):
+        try:
+            found = np.asarray(fuser.jit(loss, backend="c", schedule=asked)(x, labels, weights))
+        except UnsupportedError:
+            assert asked is not NOTHING_ASKED  # rows of 6 are no rows side by side, and unrolled where nothing is asked
+            continue
+        np.testing.assert_allclose(
+            found, wanted, rtol=0, atol=32 * 2**-24 * np.abs(scores).max() * np.abs(weights).max()
+        )
+    chosen = {schedule.reduction for schedule in schedules(loss, x, labels, weights)}
+    assert chosen <= ({None} if extent < 8 else {"tree", "rows side by side"})
 
 
 def test_results_take_over_the_memory_of_what_is_reduced() -> None:
@@ -103,6 +161,10 @@ def test_a_tree_is_chosen_by_price() -> None:
     assert way(lambda x: (x > 0).all(-1), 1000, 16) == "tree" and way(lambda x: (x > 0).all(-1), 1000, 5) is None
     assert way(lambda x: x.max(-1), 1000, 4) is None  # interleaved in registers
     assert way(lambda x: fuser.nn.logsumexp(x, -1), 1000, 17) == "rows side by side"  # padding costs exponentials
+    softmax, norm = fuser.nn.softmax, lambda x: x / fnp.sqrt((x * x).sum(-1, keepdims=True))
+    assert [way(softmax, 1000, extent) for extent in (12, 20, 40, 60)] == [*["rows side by side"] * 2, "tree", "tree"]
+    assert [way(norm, 1000, extent) for extent in (20, 40, 64)] == ["rows side by side", "tree", "inner"]
+    assert way(lambda x: x.sum(-1), 1000, 20) == way(lambda x: x.sum(-1), 1000, 100) == "tree"
     assert way(lambda x: x.sum(-1), 1000, 7) is None  # added in order
     assert way(lambda x: x.argmax(-1), 1000, 20) == "rows side by side"
     assert way(lambda x: x.max(-1), 1000, 300) == way(lambda x: x.max(-1), 20, 64) == "inner"

@@ -31,6 +31,10 @@ from fuser.trace.core import bind
 # dtype: (relative, absolute) error that a few operations may have against the reference
 TOLERANCE = {"float16": (4e-3, 4e-3), "bfloat16": (3e-2, 3e-2), "float32": (2e-5, 2e-5), "float64": (1e-11, 1e-11)}
 
+# The slack of cases whose name begins so. Matrix units round: TF32 keeps 10 bits of each operand (a tolerance of a few times 2⁻¹⁰), and 8-bit
+# numbers are added with fewer bits than float32 has (2⁻¹³). Factorisations of matrices of condition 10 lose a few digits.
+SLACK = {"float32 rounded to TF32": 800.0, "8 bits with scales": 40.0, "library": 1000.0}
+
 Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
@@ -63,7 +67,9 @@ def called(primitive: Primitive) -> bool:
 def check(case: Case) -> str:
     """What went wrong with a case, or nothing."""
     name, function, arrays = case
-    slack = WORKLOADS[name].slack if name in WORKLOADS else 1.0
+    slack = (
+        WORKLOADS[name].slack if name in WORKLOADS else next((s for n, s in SLACK.items() if name.startswith(n)), 1.0)
+    )
     try:
         got = _flat(jit(function)(*arrays))
         with config.using(backend="reference"):
@@ -81,10 +87,13 @@ def difference(got: np.ndarray, want: np.ndarray, slack: float = 1.0) -> str:
     """How two results differ beyond their dtype's tolerance, or nothing; `slack` is that of programs with many steps."""
     if (got.shape, got.dtype) != (want.shape, want.dtype):
         return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
-    if not is_inexact(want.dtype) or want.dtype.name not in TOLERANCE:
+    dtype = (
+        np.dtype(f"float{want.dtype.itemsize * 4}").name if want.dtype.kind == "c" else want.dtype.name
+    )  # of the parts
+    if not is_inexact(want.dtype) or dtype not in TOLERANCE:
         wrong = got != want if not is_inexact(want.dtype) else ~np.isclose(_wide(got), _wide(want), equal_nan=True)
     else:
-        relative, absolute = (max(t, slack * t / 4) for t in TOLERANCE[want.dtype.name])
+        relative, absolute = (max(t, slack * t / 4) for t in TOLERANCE[dtype])
         wrong = ~np.isclose(_wide(got), _wide(want), relative, absolute, equal_nan=True)
     if not wrong.any():
         return ""

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from bench import gpu
 from fuser.runtime.core import native
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,14 +35,35 @@ def test_every_part_writes_its_rows(tmp_path: pathlib.Path) -> None:
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     rows = [json.loads(line) for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
     assert {row["device"] for row in rows} == {"stand-in"}  # what is no measurement says so
-    counts = {part: sum(row["part"] == part for row in rows) for part in ("calls", "kernels", "products", "programs")}
+    counts = {part: sum(row["part"] == part for row in rows) for part in gpu.PARTS}
     assert counts["calls"] >= 7 and counts["kernels"] >= 30 and counts["products"] >= 5 and counts["programs"] >= 5
+    assert counts["irregular"] >= 15 and counts["pairs"] >= 30
     assert [row for row in rows if "failure" in row or row.get("error", 0) > row.get("tolerance", 0)] == []
-    assert all("error" in row for row in rows if row["part"] != "calls")
+    assert all("error" in row for row in rows if row["part"] not in ("calls", "pairs"))
     assert "tests collected" in run.stdout
     several = [json.loads(line) for line in (tmp_path / "gpus.jsonl").read_text().splitlines()]
     assert {row["device"] for row in several} == {"stand-in"} and {row["devices"] for row in several} == {2}
     assert len(several) == 2 and all(row["error"] < 1e-5 for row in several)
+
+
+def test_a_case_that_fails_ends_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cases(run: gpu.Run) -> gpu.Cases:
+        def broken() -> gpu.Row:
+            raise ValueError("no such size")
+
+        yield "broken", broken
+        yield "whole", lambda: {"seconds": 1.0}
+
+    monkeypatch.setitem(gpu.PARTS, "kernels", (cases, 1.0))
+    monkeypatch.setattr(gpu, "_answers", lambda: True)
+    first, second = gpu.rows(gpu.Run(True), 100.0, "kernels")
+    assert first["failure"] == "ValueError: no such size" and "no such size" in first["where"]
+    assert (second["name"], second["number"], second["seconds"]) == ("whole", 1, 1.0)
+    monkeypatch.setattr(gpu, "_answers", lambda: False)
+    several = gpu.rows(gpu.Run(True), 100.0, "kernels")
+    assert next(several)["name"] == "broken"
+    with pytest.raises(gpu.DeadDevice):
+        next(several)
 
 
 def test_a_failure_is_a_row_and_the_exit_status(tmp_path: pathlib.Path) -> None:
@@ -56,5 +78,6 @@ def test_a_failure_is_a_row_and_the_exit_status(tmp_path: pathlib.Path) -> None:
     )
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
     assert run.returncode == 1
-    assert rows[0] == {"device": "stand-in", "part": "kernels", "name": "rest", "failure": "ValueError: no such kernel"}
+    failure = {"name": "rest", "number": -1, "failure": "ValueError: no such kernel"}
+    assert rows[0] == {"device": "stand-in", "part": "kernels", **failure}
     assert rows[-1]["part"] == "calls"  # the parts after it run

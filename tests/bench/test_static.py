@@ -56,8 +56,9 @@ def test_rows_are_held_as_long_as_registers_hold_them() -> None:
         return y * (ct - (y * ct).sum(axis=-1, keepdims=True))
 
     rows = f32(1024, 32768)
-    (launch,) = static.report(backward, rows, rows).launches
-    assert (launch.code.spills, launch.code.load_bits) == (0, 128)
+    found = static.report(backward, rows, rows)  # by four programs a row, which are read once
+    assert [launch.code.spills for launch in found.launches] == [0, 0]
+    assert found.launches[-1].code.load_bits == 128 and found.moved <= 1.001 * found.ideal
     assert len(static.report(static.softmax, f32(8, 32768)).launches) > 1  # too few programs: shared out
 
 

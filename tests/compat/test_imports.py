@@ -142,10 +142,12 @@ except ImportError:
 def f(x):
     if hasattr(jax, "newer"):
         return jax.newer(x)
+    sharded = hasattr(jax, "older") and isinstance(x, jax.older.Array)
     return jnp.sin(x).shape + L.cond.__name__ + config.jax_enable_x64
 """
     found = dict(needs.asked(ast.parse(textwrap.dedent(source))))
     assert found["jax._src.nowhere.thing"] is False and found["jax.later.other"] is True and found["jax.newer"] is True
+    assert found["jax.older"] is True
     assert found["jax.numpy.sin"] is False and "jax.lax.cond" in found and "jax.config" in found
     assert not any(name.startswith("jax.config.") for name in found)
 

@@ -23,7 +23,13 @@ from typing import Any
 
 SUITES = (
     *("forms", "special values", "eager", "products", "attention", "horizontal", "loops", "control", "workloads"),
-    *("transforms", "registry", "random", "long"),  # the last makes blocks small, for the rest of its process
+    *(
+        "transforms",
+        "libraries",
+        "registry",
+        "random",
+        "long",
+    ),  # the last makes blocks small, for the rest of its process
 )
 SAMPLES = 4  # of each primitive of the registry, spread over its dtypes: each costs a compilation
 PROGRAMS = 150  # random ones
@@ -34,10 +40,13 @@ Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 def cases(suites: tuple[str, ...]) -> Iterator[tuple[str, Case]]:
     """Each case with the name of its suite."""
     from tests.backends import triton_cases, triton_worker
+    from tests.gpu import library_cases
 
     for suite in suites:
         if suite == "registry":
             found: Iterator[Case] = _samples(list(triton_worker.registry(0, 1)))
+        elif suite == "libraries":
+            found = library_cases.cases()
         elif suite == "random":
             found = map(_random, range(PROGRAMS))
         else:

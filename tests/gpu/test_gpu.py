@@ -1,4 +1,4 @@
-"""On a real GPU: every form of kernel, the workloads, eager operations, streams, and samples of each primitive.
+"""On a real GPU: every case of the backend, the workloads at real sizes, residency and streams.
 
 Elsewhere each test is skipped with the reason. `python -m pytest -m gpu` runs these alone.
 """
@@ -15,8 +15,8 @@ import fuser
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
 from fuser import config, jit
-from fuser.ir.primitive import REGISTRY
-from tests.backends import triton_cases, triton_worker
+from tests.backends import triton_cases
+from tests.gpu import every_case
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -33,15 +33,10 @@ def on_the_gpu() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("suite", ["forms", "special values", "workloads"])
-def test_forms(suite: str) -> None:
-    failures = {case[0]: error for case in triton_cases.cases(suite) if (error := triton_worker.check(case))}
-    assert failures == {}
-
-
-def test_eager_operations_stay_on_the_gpu() -> None:
-    failures = {case[0]: error for case in triton_cases.cases("eager") if (error := triton_worker.check_eager(case))}
-    assert failures == {}
+def test_every_case() -> None:
+    rows = list(every_case.run(8, 900.0, 120.0, every_case.SUITES))
+    assert len(rows) > 800
+    assert {f"{row['suite']}: {row['case']}": row["error"] for row in rows if row["error"]} == {}
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
@@ -86,18 +81,6 @@ def test_kernels_run_on_the_current_stream() -> None:
         result = jit(lambda x: x * 2)(_array(x))
     stream.synchronize()
     assert float(result.torch()[0]) == float(result.torch()[-1]) == 100.0
-
-
-SAMPLED = sorted(name for name, p in REGISTRY.items() if p.samples is not None and p.eval is not None)
-SAMPLES = 3  # of each primitive, spread over its dtypes: each costs a compilation, and the interpreter runs them all
-
-
-@pytest.mark.parametrize("name", SAMPLED)
-def test_registry_samples(name: str) -> None:
-    cases = list(triton_worker.registry(0, 1, name))
-    chosen = cases[:: max(1, len(cases) // SAMPLES)]
-    failures = {case[0]: error for case in chosen if (error := triton_worker.check(case))}
-    assert failures == {}
 
 
 def _array(tensor: Any) -> Any:

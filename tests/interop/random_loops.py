@@ -5,14 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+HELPER = [
+    "    def helper(w, low):",
+    "        for q in w:",
+    "            if q > 0.9:",
+    "                return low",
+    "            low = 0.9 * low + 0.01 * q",
+    "        return low",
+]
 ARRAYS, SCALARS = ("u", "v", "x"), ("s", "t")
 
 
 class Writer:
-    """Writes one function's source."""
+    """Writes one function's source. With `sequences` loops go over arrays too, and ranges between bounds that values decide."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, seed: int, sequences: bool = False) -> None:
+        self.random, self.sequences = random.Random(seed), sequences
         self.loops = 0
 
     def pick(self, *choices: str) -> str:
@@ -89,6 +97,8 @@ class Writer:
         self.loops += 1
         counter = f"n{self.loops}"
         inner = indent + "    "
+        if self.sequences and self.random.random() < 0.6:
+            return [*self.over_sequence(indent, counter), *self.block(depth - 1, inner, True)]
         if self.random.random() < 0.5:
             head = [f"{indent}for {counter} in range({self.pick('4', '19', '1, 24, 2')}):"]
             return head + self.block(depth - 1, inner, True)
@@ -100,21 +110,37 @@ class Writer:
         ]
         return head + self.block(depth - 1, inner, True)
 
+    def over_sequence(self, indent: str, counter: str) -> list[str]:
+        a, b, s, item = self.pick(*ARRAYS), self.pick(*ARRAYS), self.pick(*SCALARS), f"i{counter}"
+        head = self.pick(
+            f"{item} in {a}", f"{counter}, {item} in enumerate({a})", f"{item}, _ in zip({a}, {b})", f"{item} in reversed({a})",
+            f"{counter}, ({item}, _) in enumerate(zip(range(2, 40), {b}))", f"{item} in range(k % 6)", f"{item} in range(2, k + 3)",
+            f"{item} in range(int(10 * {s}) % 7, -1, -2)",
+        )  # fmt: skip
+        use = self.pick(
+            f"{s} = 0.5 * {s} + 0.01 * {item}", f"u[k % 5] = 0.1 * {item}", f"{s} = helper({a}, {s}) + 0 * {item}"
+        )
+        return [f"{indent}for {head}:", f"{indent}    {use}"]
+
     def function(self, name: str) -> str:
         v, t = self.pick("y", "2 * y", "2 * y"), self.pick("0.4", "tolerance / 2")
-        lines = [f"def {name}(x, y, tolerance):", f"    u, v, s, t, k = x.copy(), {v}, tolerance, {t}, 0"]
+        lines = [
+            f"def {name}(x, y, tolerance):",
+            *(HELPER if self.sequences else []),
+            f"    u, v, s, t, k = x.copy(), {v}, tolerance, {t}, 0",
+        ]
         lines += self.block(1, "    ", False) + self.loop(2, "    ") + self.block(1, "    ", False)
         return "\n".join([*lines, f"    return {self.pick('u, v, s, k', 'u, s', 'u + v, t * 1.0, k', 'v, t')}", ""])
 
 
-def functions(seeds: range, folder: str) -> list[Callable[..., object]]:
+def functions(seeds: range, folder: str, sequences: bool = False) -> list[Callable[..., object]]:
     """The functions of some seeds, from a file in this folder, where their source can be found."""
     import pathlib
 
     import numpy as np
 
-    text = "import numpy as np\n\n\n" + "\n\n".join(Writer(seed).function(f"f{seed}") for seed in seeds)
-    path = pathlib.Path(folder) / f"random_loops_{seeds.start}.py"
+    text = "import numpy as np\n\n\n" + "\n\n".join(Writer(seed, sequences).function(f"f{seed}") for seed in seeds)
+    path = pathlib.Path(folder) / f"random_loops_{seeds.start}{'_sequences' * sequences}.py"
     path.write_text(text)
     scope: dict[str, object] = {"np": np, "__name__": path.stem}
     exec(compile(text, str(path), "exec"), scope)

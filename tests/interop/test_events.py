@@ -328,3 +328,32 @@ def test_random_programs_tell_what_numpy_tells(program: Callable[..., Any], numb
     for a, b in itertools.islice(itertools.permutations((x, y, np.array([1.0, 3.0])), 2), 4):
         wanted = told(program, a, b)
         assert told(accelerated, a, b)[1:] == wanted[1:]
+
+
+@pytest.mark.parametrize("index", [7, -9, np.int64(4), [0, 4], np.array([1, -5])], ids=str)
+def test_positions_that_the_trace_knows_are_held_to_the_bounds(index: Any) -> None:
+    def taken(x: np.ndarray) -> Any:
+        return np.take(x, index, axis=1)
+
+    accelerated = accelerate(taken)
+    for _ in range(3):
+        found, wanted = told(accelerated, M), told(taken, M)
+        assert found[1].split(" ")[0] == wanted[1].split(" ")[0] == "IndexError:"
+
+
+def test_numbers_that_may_be_infinite_are_told_apart_once() -> None:
+    """A number that nobody tells of need not be looked for in each element that is computed with it."""
+    special = pytest.importorskip("scipy.special")
+
+    def likelihood(x: np.ndarray, shape: float) -> Any:
+        return np.sum((shape - 1) * np.log(x) - x - special.gammaln(shape))
+
+    accelerated = accelerate(likelihood, measure=False)
+    x = np.array([0.5, 1.0, 3.0])
+    compared = [e for e in accelerated.trace(x, 2.0).graph.eqns if e.primitive.name == "ne"]
+    assert not compared
+    for shape in (2.0, 0.0, 2.0, 0.0, -1.0, 3.5, 0.0):  # the logarithm of a pole of the gamma function is infinite
+        for values in (x, x - 0.5, x - 1):
+            found, wanted = told(accelerated, values, shape), told(likelihood, values, shape)
+            assert found[1:] == wanted[1:]
+            np.testing.assert_allclose(found[0], wanted[0], rtol=1e-13)

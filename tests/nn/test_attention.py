@@ -13,7 +13,7 @@ from agreement import agree, compare_values, numbers
 
 import fuser
 from fuser import nn
-from fuser.errors import UnsupportedError
+from fuser.errors import TypeRuleError, UnsupportedError
 
 Q, K, V = numbers(np.float32, (2, 5, 4, 8)), numbers(np.float32, (2, 6, 2, 8), 1), numbers(np.float32, (2, 6, 2, 8), 2)
 BIAS = numbers(np.float32, (4, 5, 6), 3)
@@ -37,6 +37,9 @@ def test_ranks_and_dtypes() -> None:
         )
     for wrong in ((Q, K[:1], V), (Q, K, V[:, :3]), (Q[:, :, :3], K, V), (Q[0, 0], K, V)):
         agree(nn.dot_product_attention, jax.nn.dot_product_attention, *wrong)
+    with pytest.raises(TypeRuleError, match="query heads must be a multiple of the key heads, got 3 for 2") as raised:
+        nn.dot_product_attention(*map(fuser.numpy.asarray, (Q[:, :, :3], K, V)))
+    assert raised.value.__context__ is None  # whether the call could be recorded is no concern of the caller's
     with pytest.raises(UnsupportedError, match="leave implementation as it is"):
         nn.dot_product_attention(Q, K, V, implementation="cudnn")
 

@@ -211,3 +211,45 @@ def test_lengths_that_grow_are_not_all_compiled(monkeypatch):
     assert len(compiled) == 3
     function(np.ones(8, np.float32))
     assert len(compiled) == 4
+
+
+NUMBERS = (
+    2.5,
+    3,
+    True,
+    1.5 - 2j,
+    np.float32(0.7),
+    np.int8(5),
+    np.float64(0.3),
+    np.array(2.0),
+    np.bool_(True),
+    np.float16(1.5),
+)
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda n: f"{type(n).__name__}-{n}")
+@pytest.mark.parametrize("name", ["exp", "sin", "add", "maximum", "where", "sum", "logaddexp"])
+def test_calls_on_numbers_alone_are_recorded_too(name, number):
+    def call(m):
+        function = getattr(m, name)
+        if name == "where":
+            return function(True, number, 1)
+        return function(number, 2) if name in ("add", "maximum", "logaddexp") else function(number)
+
+    if isinstance(number, complex) and name == "maximum":
+        pytest.skip("complex numbers have no order")
+    wanted = call(jnp)
+    before = getattr(fnp, name)._known_calls()
+    for _ in range(3):
+        found = call(fnp)
+        assert (found.dtype, found.weak_type, found.shape) == (wanted.dtype, wanted.weak_type, wanted.shape)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6 if found.dtype.itemsize >= 4 else 1e-3)
+    assert getattr(fnp, name)._known_calls() >= max(before, 1)
+
+
+def test_numbers_that_adapt_to_short_floats_are_rounded_once():
+    import ml_dtypes
+
+    short = ml_dtypes.bfloat16(1)
+    for _ in range(3):
+        assert fnp.add(short, 1.00390625 + 1e-9) == jnp.add(short, 1.00390625 + 1e-9)

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import fuser
 import fuser.numpy as fnp
 from fuser import NamedSharding, P, lax
+from fuser.parallel import passes
 from tests import cuda_stand_in
 
 X = np.random.default_rng(0).normal(size=(16, 8, 4)).astype(np.float32)
@@ -71,6 +72,35 @@ def results(count: int, platform: str) -> dict[str, Any]:
     for _ in range(5):
         calls["last"] = program(x)
     return {fuser.tree_util.keystr(path): leaf for path, leaf in fuser.tree_util.tree_flatten_with_path(calls)[0]}
+
+
+def of_one(platform: str) -> dict[str, tuple[Any, np.ndarray]]:
+    """Collectives among one device, which go through its communicator all the same: what the first and the last call give, and what they should."""
+    auto = fuser.sharding.AxisType.Auto
+    grid = fuser.make_mesh((1,), ("x",), axis_types=(auto,), devices=fuser.devices(platform)[:1])
+
+    def every(a: Any) -> dict[str, Any]:
+        return {
+            "sum": lax.psum(a, "x"),
+            "gather": lax.all_gather(a + 1, "x", axis=1),
+            "scatter": lax.psum_scatter(a * 2, "x", scatter_dimension=1, tiled=True),
+            "exchange": lax.all_to_all(a + 2, "x", 0, 1, tiled=True),
+            "permute": lax.ppermute(a * 4, "x", [(0, 0)]),
+            "broadcast": lax.pbroadcast(a - 1, "x", 0),
+        }
+
+    wanted = {"sum": W, "gather": (W + 1)[:, None], "scatter": W * 2, "exchange": W + 2, "permute": W * 4}
+    wanted["broadcast"] = W - 1
+    x = fuser.device_put(W, NamedSharding(grid, P()))
+    removed, passes._without_lone = passes._without_lone, lambda graph, sizes: graph
+    try:
+        program = fuser.jit(fuser.shard_map(every, mesh=grid, in_specs=P(), out_specs=P(), check_vma=False))
+        calls = {"first": program(x)}
+        for _ in range(5):
+            calls["last"] = program(x)
+    finally:
+        passes._without_lone = removed
+    return {f"{when} {name}": (x, wanted[name]) for when, found in calls.items() for name, x in found.items()}
 
 
 def digests(found: dict[str, Any]) -> dict[str, dict[str, str]]:

@@ -70,6 +70,12 @@ def test_collectives_have_the_bits_of_the_cpu(device: Any) -> None:
         assert np.asarray(x).tobytes() == np.asarray(wanted[name]).tobytes(), name
 
 
+def test_collectives_of_one_device_go_through_its_communicator(device: Any) -> None:
+    for name, (found, wanted) in processes_on_gpus.of_one("cuda").items():
+        np.testing.assert_array_equal(np.asarray(found), wanted, name)
+    assert any(each.mesh.size == 1 and each.made for each in gpus._known)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("count", [2, 8])
 def test_programs_agree_with_the_cpu(device: Any, name: str, count: int) -> None:

@@ -40,10 +40,13 @@ def test_derivatives_around_and_within() -> None:
 
 def test_static_and_donated_arguments() -> None:
     f = fuser.pmap(lambda a, n, b: a * n if b else a, static_broadcasted_argnums=(1, 2), donate_argnums=0)
-    x = fnp.asarray(X)
+    x = fuser.pmap(lambda a: a + 0)(X)
     np.testing.assert_allclose(f(x, 3, True), X * 3)
     with pytest.raises(RuntimeError, match="it was donated to a call of pmap"):
         _ = x + 1
+    elsewhere = fnp.asarray(X)  # on one device, from where its elements were copied
+    np.testing.assert_allclose(f(elsewhere, 3, True), X * 3)
+    np.testing.assert_allclose(elsewhere + 1, X + 1)
     with pytest.raises(ValueError, match="a static argument of <lambda> cannot be hashed"):
         fuser.pmap(lambda a, n: a, static_broadcasted_argnums=1)(X, [1])
 

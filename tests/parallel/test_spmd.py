@@ -524,3 +524,15 @@ def test_permutations_that_do_not_wait_for_each_other_meet() -> None:
     for _ in range(2):
         wanted = (np.roll(wanted, 1, 0) + np.roll(wanted, -1, 0) + wanted) / 3
     same(run(2)(X[:, :4]), wanted + X[:, :4].sum(0))
+
+
+def test_explain_says_what_recompiled_for_another_layout() -> None:
+    step = fuser.jit(lambda x: x * 2)
+    mesh = fuser.make_mesh((4, 2), ("a", "b"), axis_types=(fuser.sharding.AxisType.Auto,) * 2)
+    x = np.ones((8, 4), np.float32)
+    for spec in (fuser.P("a"), fuser.P("b")):
+        given = fuser.device_put(x, fuser.NamedSharding(mesh, spec))
+        step(given)
+    compilations = str(fuser.explain(step)(given)).split("Compiled 2 times so far:")[1]
+    assert "x=f32[8,4] as P('a',) over {'a': 4, 'b': 2}: the first call" in compilations
+    assert "x is f32[8,4] as P('b',) over {'a': 4, 'b': 2}, before f32[8,4] as P('a',)" in compilations

@@ -309,3 +309,29 @@ def test_effects_that_must_not_be_repeated_are_refused() -> None:
 
     with pytest.raises(NotImplementedError, match="Effects not supported in partial-eval of `checkpoint`"):
         fuser.grad(f)(2.0, 3.0)
+
+
+def test_outside_of_jit_it_gives_the_bits_of_jit_and_compiles_once() -> None:
+    function = lambda x: fnp.exp(fnp.sin(x) * 3)
+    x = np.linspace(-4, 4, 4097, dtype=np.float32)
+    wanted = fuser.jit(function)(x)
+    kept = fuser.checkpoint(function)
+    np.testing.assert_array_equal(kept(x), wanted)
+    np.testing.assert_array_equal(fuser.vmap(kept)(x), wanted)
+    exact = np.exp(np.sin(x.astype(np.float64)) * 3)
+    with config.using(disable_jit=True):  # operation by operation
+        np.testing.assert_allclose(kept(x), exact, rtol=1e-5)
+    with config.using(debug_nans=True), pytest.raises(FloatingPointError, match="log"):
+        fuser.checkpoint(fnp.log)(-1.0)
+
+
+def test_outside_of_jit_it_writes_to_references() -> None:
+    ref = fuser.new_ref(np.zeros(3, np.float32))
+
+    @fuser.checkpoint
+    def add(ref: Any, x: Any) -> Any:
+        ref[...] += x
+        return x * 2
+
+    np.testing.assert_array_equal(add(ref, V[:3]), V[:3] * 2)
+    np.testing.assert_array_equal(ref[...], V[:3])

@@ -240,3 +240,29 @@ def test_gradients_of_integers_from_jitted_functions():
         return gradient(p), gradient(p), nested(p), single, m.vmap(m.grad(both, allow_int=True))(batched)
 
     agree(program)
+
+
+@pytest.mark.parametrize("given", [3, True, np.arange(3), np.arange(3, dtype=np.uint8), np.ones(3, bool)], ids=repr)
+def test_what_is_not_differentiated_reaches_the_function_as_it_was_given(given: Any) -> None:
+    """As JAX's numbers and arrays that have a type are Python's and NumPy's: a number can be a shape, an array be read by NumPy."""
+
+    def program(m: Any, called: list[bool]) -> Any:
+        kind = int if isinstance(given, int) else np.ndarray
+
+        def scaled(n: Any, x: Any) -> Any:
+            called.append(isinstance(n, kind))
+            return m.numpy.sum(x * m.numpy.asarray(np.sum(n), x.dtype))
+
+        zero = np.zeros(np.shape(given), [("float0", "V")])
+        return [
+            m.grad(scaled, argnums=(0, 1), allow_int=True)(given, V),
+            m.vjp(scaled, given, V)[1](np.float32(2)),
+            m.jvp(scaled, (given, V), (zero, V)),
+            m.linearize(scaled, given, V)[1](zero, V),
+            m.jacrev(scaled, argnums=1)(given, V),
+        ]
+
+    V = np.linspace(0.5, 2.0, 4, dtype=np.float32)
+    seen: list[bool] = []
+    agree(lambda m: program(m, seen if m is fuser else []))
+    assert len(seen) >= 5 and all(seen)

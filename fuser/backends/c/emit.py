@@ -20,8 +20,9 @@ from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction, planes
-from fuser.backends.c.schedules.padded_rows import padded_rows, pays
+from fuser.backends.c.schedules.padded_rows import padded_rows
 from fuser.backends.c.schedules.reduction_tree import ReductionTree
+from fuser.backends.c.schedules.row_prices import row_prices
 from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
 from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.backends.c.target import TARGET
@@ -113,7 +114,9 @@ def _unrolled(kernel: Kernel, asked: Schedule) -> Kernel:
         if again or asked.reduction is not None:
             return kernel
     found = padded_rows(kernel, loops) if asked.reduction != "rows side by side" else None
-    return kernel if found is not None and (asked.reduction or pays(kernel, found, unrolled=True)) else unrolled
+    if found is None:
+        return unrolled
+    return kernel if asked.reduction or row_prices(kernel, found, unrolled=True).cheapest == "tree" else unrolled
 
 
 def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> Emitter:
@@ -156,10 +159,9 @@ def reduction_of(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) 
     if asked.reduction in ways:
         return str(asked.reduction)
     short = padded_rows(kernel, loops) if asked.reduction is None else None
-    if short is not None and pays(kernel, short, unrolled=False):
-        return "tree"
-    if "rows side by side" in ways and asked.reduction is None:
-        return "rows side by side"
+    way = row_prices(kernel, short, unrolled=False).cheapest if short is not None else "rows side by side"
+    if way != "inner" and way in ways and asked.reduction is None:
+        return way
     rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
     worth = rows * cols >= SPLIT
     beside = planes(kernel, loops)

@@ -36,7 +36,7 @@ def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str,
     most = 1024 // WARP[platform]
     copies = copies_blocks(platform, arch)
     taken = [c for c in (launch, *launch.smaller) if not c.maps or (copies and mappable(c, **passing))]
-    for candidate in (taken[0], *(smaller for smaller in taken[1:] if smaller.warps <= most)):
+    for candidate in [c for c in taken if c.warps <= most] or taken[:1]:
         kernel = compile_launch(source, candidate, platform, arch, **passing)
         lacking = stack_bytes(kernel, platform) if launch.smaller else 0
         lacking += max(0, kernel.metadata.shared - shared_of_block(platform, arch))

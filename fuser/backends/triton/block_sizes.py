@@ -19,6 +19,10 @@ ONE_WAVE = (
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
+HELD_PIECES = (4096, 8192)  # elements of a longer row that each of several programs holds
+MOST_PIECES = (
+    32  # programs that hold a row together, which read each other's results; even the smallest GPU runs as many at once
+)
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
 
@@ -48,7 +52,9 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
-_ROW_WARPS = 16
+_ROW_WARPS = (
+    8  # of rows that such threads hold; longer ones take all that there are, with so few registers that two rows fit
+)
 MOST_WARPS = 32  # of 32 threads; 16 where warps have 64
 _LONGEST_WHOLE = 64  # elements up to which a row is one block, whatever its length
 _LONGEST_SHARED = 512  # elements up to which several rows share a warp
@@ -99,13 +105,20 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, to
             rest = next(part for part in rests if columns - block <= part)
             blocks, rest = (2, 0) if rest == block else (1, rest)
     filled = block if 0 < rest <= block // 4 else width
-    warps = min(_ROW_WARPS, max(1, filled // (32 * _HELD)))
+    warps = max(1, filled // (32 * _HELD))
+    warps = warps if warps <= _ROW_WARPS else MOST_WARPS
     return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest, blocks)
 
 
 def column_tile(rows: int) -> Tile | None:
     """The tile that holds whole columns, with neighbours in memory side by side; None where they are too long."""
     return next((tile for limit, tile in _COLUMNS if rows <= limit), None)
+
+
+def piece_tile(columns: int) -> Tile | None:
+    """The tile of each program that holds a piece of a long row, the smallest of which there are not too many; None where there are."""
+    held = next((held for held in HELD_PIECES if columns <= MOST_PIECES * held), None)
+    return None if held is None else Tile(1, held, held // (32 * _HELD), True)
 
 
 def long_column_tile(width: int) -> Tile:
@@ -151,18 +164,35 @@ class AttentionTile:
     stages: int
 
 
+# Bytes of shared memory of a program of which two run at once on a multiprocessor of an H100 or H200 (227 KB).
+_HALF_OF_SHARED = 113 << 10
+
+
 def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int) -> AttentionTile:
     """The tile of attention over so many rows a head. A warp group's product takes 64 rows at least; float32 has no such
-    products, and its threads hold what they multiply."""
+    products, and its threads hold what they multiply.
+
+    Measured on an H200: two programs of one warp group, whose products and exponentials overlap, are faster than one of two; but where
+    one sum of one score has more than 64 features, what is walked along is read half as often by the larger program.
+    """
     power = lambda extent: max(16, 1 << (extent - 1).bit_length())
     held, sums = tuple(map(power, depths)), tuple(map(power, features))
     largest = max((*held, *sums))
     if itemsize > 2:
-        return AttentionTile(16 if rows <= 16 else 64, 16, (16,) * len(held), sums, 4 if rows <= 16 else 8, 2)
+        keys = 16 if rows <= 16 or len(sums) > 1 else 64 if largest <= 64 else 32
+        return AttentionTile(16 if rows <= 16 else 64, keys, (16,) * len(held), sums, 4 if rows <= 16 else 8, 2)
     keys = 64 if largest <= 128 and sum(sums) < 256 else 32
-    if rows <= 64:
-        return AttentionTile(16 if rows <= 16 else 64, keys, held, sums, 4, 2)
-    return AttentionTile(128, keys, held, sums, 8, 3 if largest <= 64 else 2)
+    if rows <= 16:
+        return AttentionTile(16, keys, held, sums, 4, 2)
+    if rows > 64 and largest > 128:
+        return AttentionTile(128, keys, held, sums, 8, 2)
+    if rows > 64 and largest > 64 and len(held) == len(sums) == 1:
+        return AttentionTile(128, keys, held, sums, 8, 3)
+    walked = (
+        keys * (sum(held) + (sum(sums) if len(held) == 1 else 0)) * itemsize
+    )  # what gradients weigh, their scores read
+    stages = 3 if 64 * sum(held) * itemsize + 3 * walked <= _HALF_OF_SHARED else 2
+    return AttentionTile(64, keys, held, sums, 4, stages)
 
 
 def smaller_attention_tiles(tile: AttentionTile) -> list[AttentionTile]:

@@ -30,7 +30,7 @@ def chainable(kernel: Kernel) -> bool:
     if len(kernel.sweeps) != 1 or kernel.sweeps[0].reductions:
         return False
     scans = scans_of(kernel.sweeps[0])
-    return bool(scans) and all(_is_float(scan) or scan.attr.accumulator.itemsize <= 4 for scan in scans)
+    return bool(scans) and all(is_float(scan) or scan.attr.accumulator.itemsize <= 4 for scan in scans)
 
 
 def chained(kernel: Kernel, loops: Loops, tile: Tile) -> tuple[list[Function], Scratch]:
@@ -95,7 +95,7 @@ class Chained(Rows):
         self.varies[node] = self.spans(operand) | {COLUMN}
         combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
         reverse = ", reverse=True" if spec.reverse else ""
-        wide = "tl.float64" if _is_float(node) else working(spec)
+        wide = "tl.float64" if is_float(node) else working(spec)
         chunks, number = self.sizes(("chunks",), self.chunks), self.scans[node]
         rows = " * ".join(self.extents[a] for a in self.loops.parallel) or "1"
         totals = f"words + 1 + ({number} * ({rows}) + program) * ({chunks} + tl.cdiv({chunks}, GROUP))"
@@ -126,5 +126,6 @@ class Chained(Rows):
         self.env[node] = name
 
 
-def _is_float(scan: Scalar) -> bool:
+def is_float(scan: Scalar) -> bool:
+    """Whether a scan or a reduction works in float32 or float64."""
     return spell.local(scan.attr.accumulator) in ("tl.float32", "tl.float64")

@@ -16,6 +16,8 @@ from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 
 LONGEST_STRIP = 128  # blocks of rows that are added up one after the other
+MOST_AHEAD = 2  # blocks of rows that a program reads into shared memory while it reduces one
+AHEAD_BYTES = 13 << 10  # of shared memory a warp for these; sixteen warps, whose sums take most registers, run at once
 TOTALS = Tile(64, 32, 4)  # partial sums by columns that a program of the second launch takes at once
 
 
@@ -34,16 +36,24 @@ def with_column_sums(kernel: Kernel, loops: Loops, tile: Tile) -> tuple[list[Fun
     for number, store in enumerate(totals(kernel)):
         assert store.total is not None
         scratch[f"part{number}"] = (strips * columns, store.total.accumulator)
-    first = Strips(kernel, loops, f"{kernel.name}_0", tile, strip)
+    ahead = max(0, min(MOST_AHEAD, tile.warps * AHEAD_BYTES // max(1, _read_bytes(kernel, loops, tile)) - 1))
+    first = Strips(kernel, loops, f"{kernel.name}_0", tile, strip, ahead)
     return [first.write(), Totals(kernel, loops, f"{kernel.name}_1", strips).write()], scratch
 
 
-class Strips(Rows):
-    """The first launch: whole rows, block after block."""
+def _read_bytes(kernel: Kernel, loops: Loops, tile: Tile) -> int:
+    """Bytes of what is read of a block of rows, but for what all rows share."""
+    loads = [n.attr for n in kernel.nodes if n.op == "load"]
+    read = {a.param for a in loads if any(a.offset.coefficient(axis) for axis in loops.parallel)}
+    return sum(kernel.params[n].dtype.itemsize for n in read) * tile.rows * (tile.columns * tile.blocks + tile.rest)
 
-    def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile, strip: int) -> None:
+
+class Strips(Rows):
+    """The first launch: whole rows, block after block, `ahead` of which are being read while one is reduced."""
+
+    def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile, strip: int, ahead: int) -> None:
         super().__init__(kernel, loops, name, tile)
-        self.strip = strip
+        self.strip, self.ahead = strip, ahead
         self.totals = {store: number for number, store in enumerate(totals(kernel))}
         self.scratch = {f"part{number}": number for number in self.totals.values()}
 
@@ -57,9 +67,8 @@ class Strips(Rows):
             for part in self.parts:
                 self.line(f"sum{number}{part.suffix} = tl.zeros((ROWS, {part.extent}), {working(store.total)})")
         with self.scope():
-            self.open(
-                f"for block in range(program * {strip}, tl.minimum((program + 1) * {strip}, tl.cdiv({rows}, ROWS))):"
-            )
+            last = f"tl.minimum((program + 1) * {strip}, tl.cdiv({rows}, ROWS))"
+            self.open(f"for block in tl.range(program * {strip}, {last}, num_stages=STAGES):")
             self.line("row = block * ROWS + tl.arange(0, ROWS)[:, None]")
             if self.tile.rows > 1:  # one row a block is always inside
                 self.masks[ROW] = "row_inside"
@@ -77,7 +86,10 @@ class Strips(Rows):
                     mask = f", mask={self.masks[COLUMN]}" if COLUMN in self.masks else ""
                     self.line(f"tl.store(part{number} + program * ({width}) + {position}, {value}{mask})")
         blocks = -(-self.loops.count(self.loops.parallel) // self.tile.rows)
-        return self.finish(self.constants(), -(-blocks // self.strip), self.tile.warps, self.tile.hints)
+        constants = {**self.constants(), "STAGES": self.ahead + 1}
+        function = self.finish(constants, -(-blocks // self.strip), self.tile.warps, self.tile.hints)
+        alone = replace(function.launch, constants=function.launch.constants | {"STAGES": 1})
+        return replace(function, launch=replace(function.launch, smaller=(alone,) if self.ahead else ()))
 
     def store(self, store: Store) -> None:
         if store.total is None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuser.backends.triton import block_sizes as tiles
-from fuser.backends.triton import spell
+from fuser.backends.triton import interpreter, spell
 from fuser.backends.triton.attention import emit_attention
 from fuser.backends.triton.chained_scan import chainable, chained
 from fuser.backends.triton.column_sums import totals, with_column_sums
+from fuser.backends.triton.cooperative_rows import cooperates, cooperative
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch, widest
 from fuser.backends.triton.long_rows import LongRows
@@ -100,10 +101,16 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     if tile is not None:
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
+    whole, long_row = kernel, not along_rows and not asked.tile
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
     tile = tile.asked(asked)
     kernel, relative = online(kernel)
     kernel, squares = centred(kernel)
+    piece = (
+        tiles.piece_tile(reduced) if long_row and not interpreter.active() else None
+    )  # it runs one program after another
+    if piece is not None and sum(sweep.loops for sweep in kernel.sweeps) > 1 and cooperates(whole):
+        return cooperative(whole, loops, piece)
     chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
     if chunks is not None and chainable(kernel) and not along_rows and tile.rows == 1:
         return chained(kernel, loops, tile)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser.backends.triton import spell
@@ -69,7 +69,22 @@ class Launch:
     @property
     def plain(self) -> Launch:
         """The launch of the same work whose parameters are buffers, sizes and constants alone."""
-        return next(launch for launch in (self, *self.smaller) if not launch.maps)
+        return next(launch for launch in self.choices if not launch.maps)
+
+    @property
+    def choices(self) -> tuple[Launch, ...]:
+        """The launch and those that may be in its place."""
+        return self, *self.smaller
+
+    @property
+    def code(self) -> tuple[Any, ...]:
+        """What its code and that of its choices depend on: no extent, and no number of programs."""
+        if self.smaller:
+            return tuple(replace(launch, smaller=()).code for launch in self.choices)
+        maps = tuple((m.buffer, len(m.shape), m.block) for m in self.maps)
+        wide = tuple(not -(2**31) <= size < 2**31 for size in self.sizes)
+        constants = tuple(sorted(self.constants.items()))
+        return self.function, self.buffers, wide, constants, maps, self.warps, self.stages, self.persistent
 
 
 @dataclass

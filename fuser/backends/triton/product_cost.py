@@ -74,8 +74,12 @@ RATES = {
     (16, 64): (4, 4, 0.07),
 }
 PRODUCT_TILE = (128, 256)  # the tile of most products
-SINGLE = (DotTile(64, 64, 16, 8, 2), 0.5)  # of float32, on the other units; cuBLAS reaches 0.85 there
-SINGLE_LIBRARY = 1.7
+# Those of float32, on the other units: warps, elements along k, share of the stated rate that one block on a multiprocessor reaches. Small
+# results are in small blocks, as one multiprocessor alone takes microseconds for a large one.
+SINGLES = {(16, 16): (4, 128, 0.16), (16, 32): (4, 64, 0.22), (32, 32): (4, 32, 0.31), (64, 64): (8, 16, 0.5)}
+SINGLE_STAGES = 2
+SINGLE_LIBRARY = 1.7  # cuBLASLt reaches 0.85 where its kernels, which have no smaller blocks than 32 × 32, fill the GPU
+SMALLEST_OF_LIBRARY = 32 * 32
 
 
 def choose(extents: Extents, machine: Machine = REFERENCE) -> Choice:
@@ -96,11 +100,12 @@ def candidates(extents: Extents, machine: Machine = REFERENCE) -> tuple[Choice, 
 def library_seconds(extents: Extents, machine: Machine = REFERENCE) -> float:
     """What cuBLASLt is expected to take, which is called for exact products."""
     extents = replace(extents, tensor_float=False)
-    faster = LIBRARY if extents.itemsize <= 2 else SINGLE_LIBRARY
+    faster, smallest = (LIBRARY, 0) if extents.on_matrix_units else (SINGLE_LIBRARY, SMALLEST_OF_LIBRARY)
     return min(
         seconds(extents, tile, splits, rate * faster, machine)
         for tile, rate in _tiles(extents)
-        for splits in _splits(extents, tile, machine)
+        if tile.m * tile.n >= smallest
+        for splits in _splits(extents, tile, machine, True)
     )
 
 
@@ -132,24 +137,26 @@ def _shared(tile: DotTile, itemsize: int) -> int:
 
 def _tiles(extents: Extents) -> Iterator[tuple[DotTile, float]]:
     """The tiles that suit a product, each with its rate: those not much larger than its result."""
-    if not extents.on_matrix_units:
-        yield SINGLE
-        return
     power = lambda extent: 1 << max(extent - 1, 0).bit_length()
+    if not extents.on_matrix_units:
+        for (m, n), (warps, k, rate) in SINGLES.items():
+            yield DotTile(m, n, min(k, max(16, power(extents.k))), warps, SINGLE_STAGES), rate
+        return
     for (m, n), (warps, stages, rate) in RATES.items():
         if m <= max(16, power(extents.m)) and n <= max(64, power(extents.n)):
             yield DotTile(m, n, 128 // extents.itemsize, warps, stages), rate
 
 
-def _splits(extents: Extents, tile: DotTile, machine: Machine) -> Iterator[int]:
-    """Parts of the contracted axis: one, and powers of two while there are multiprocessors without work and steps to share."""
+def _splits(extents: Extents, tile: DotTile, machine: Machine, library: bool = False) -> Iterator[int]:
+    """Parts of the contracted axis: one, and powers of two while there are multiprocessors without work and steps to share; kernels of
+    ours for float32 have one."""
     blocks = extents.batch * -(-extents.m // tile.m) * -(-extents.n // tile.n)
     steps, splits = -(-extents.k // tile.k), 1
     while splits == 1 or (
         splits <= MOST_SPLITS
         and 4 * splits <= steps
         and blocks * splits <= 2 * machine.units
-        and extents.on_matrix_units
+        and (library or extents.on_matrix_units)
     ):
         yield splits
         splits *= 2

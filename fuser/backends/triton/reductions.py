@@ -14,7 +14,7 @@ from typing import Any
 
 from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import MOST_WARPS, Tile
-from fuser.backends.triton.emitter import Dims, Emitter, Function, widest
+from fuser.backends.triton.emitter import Dims, Emitter, Function, Launch, widest
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16
@@ -66,9 +66,13 @@ class Rows(Emitter):
         self.all_columns()
         self.sweep_all()
         function = self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
-        wider = replace(function.launch, warps=2 * self.tile.warps)  # half as many elements a thread
-        smaller = (wider,) if MOST_WARPS // 2 <= self.tile.warps < MOST_WARPS else ()
-        return replace(function, launch=replace(function.launch, smaller=smaller))
+        return replace(function, launch=replace(function.launch, smaller=self.smaller(function.launch)))
+
+    def smaller(self, launch: Launch) -> tuple[Launch, ...]:
+        """The launch with other numbers of elements a thread, where a GPU has no blocks of as many warps as this one, or too few registers."""
+        if self.tile.warps == MOST_WARPS:
+            return (replace(launch, warps=MOST_WARPS // 2),)
+        return (replace(launch, warps=MOST_WARPS),) if self.tile.warps == MOST_WARPS // 2 else ()
 
     def all_columns(self) -> None:
         """Name the columns of each part; only those of the last one can lie outside."""

@@ -204,6 +204,13 @@ HELPERS: dict[str, str] = {
     else:
         x = tl.exp(x)
     return x""",
+    "power_of_two": """def power_of_two(x, PTX: tl.constexpr):
+    # 2**x of the special function unit, below 2**-22 off; 0 where that is below 2**-126.
+    if PTX:
+        x = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        x = tl.exp2(x)
+    return x""",
     "rounded_bfloat16": """def rounded_bfloat16(x, PTX: tl.constexpr):
     # The nearest bfloat16 as a float32; of two elements at once where PTX says so.
     if PTX:

@@ -4,8 +4,9 @@ others are staged as one loop of the program, which carries what they change, th
 
 from __future__ import annotations
 
+import functools
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from fuser.interop.control.branches import Branches
 from fuser.interop.control.carry import Carry, as_flag, changed_names, check_memory, owners, told, truth
 from fuser.interop.control.exits import RESULT
 from fuser.interop.control.rewrite import CONTROL, rewritten
+from fuser.interop.control.sequences import Counted, is_sequence, made_by
+from fuser.interop.control.sequences import item as item_of
 from fuser.interop.control.state import UNBOUND, Variables, undone
 from fuser.interop.control.values import Differs
 from fuser.interop.numpy.checks import Checks, notice, telling
@@ -49,18 +52,39 @@ class Control(Branches):
         """`while test(): body()`, which the variable `stop` ends; nothing reads the variables `dead` of the last iteration."""
         _Loop(self, test, body, stop, dead).run()
 
-    def for_loop(
-        self, items: Iterable[Any], body: Callable[[Any], Any], stop: str | None, dead: tuple[str, ...]
-    ) -> None:
+    def for_loop(self, items: Any, body: Callable[[Any], Any], stop: str | None, dead: tuple[str, ...]) -> None:
         """`for item in items: body(item)`, as `while_loop`."""
         if type(items) is range and len(items) > 1:
             _Loop(self, None, body, stop, dead, items).run()
+            return
+        if is_sequence(items) and len(items) > MOST_UNROLLED:
+            _Loop(self, None, body, stop, dead, range(len(items)), functools.partial(item_of, items)).run()
+            return
+        if type(items) is Counted:
+            step, test = _counting(items, body)
+            _Loop(self, test, step, stop, dead, within=[body]).run()
             return
         flag = None if stop is None else Variables([body]).cells[stop]
         for item in items:
             body(item)
             if flag is not None and truth_known(flag.cell_contents):
                 break
+
+    def items(self, function: Any, *arguments: Any) -> Any:
+        """`function(*arguments)`, which a loop goes over."""
+        return made_by(function, arguments, lambda value: self.number(int, value))
+
+
+def _counting(items: Counted, body: Callable[[Any], Any]) -> list[Callable[[], Any]]:
+    """The body and the test of a loop over so many items as values say. Names are such as no variable of a user's has."""
+    _fuser_items, _fuser_body, _fuser_position = items, body, 0
+
+    def step() -> None:
+        nonlocal _fuser_position
+        _fuser_body(_fuser_items[_fuser_position])
+        _fuser_position += 1
+
+    return [step, lambda: _fuser_position < _fuser_items.count]
 
 
 def with_control(trace: Callable[[Control], Any]) -> Any:
@@ -86,16 +110,25 @@ def truth_known(value: Any) -> bool:
 
 
 class _Loop:
-    """One loop. Without a test it goes over the integers `items`."""
+    """One loop. Without a test it goes over `item(n)` for the integers `items`. The functions `within` are what the body calls."""
 
     def __init__(
-        self, control: Control, test: Any, body: Any, stop: str | None, dead: Any, items: range | None = None
+        self,
+        control: Control,
+        test: Any,
+        body: Any,
+        stop: str | None,
+        dead: Any,
+        items: range | None = None,
+        item: Any = None,
+        within: Sequence[Any] = (),
     ) -> None:
         self.control, self.context, self.test, self.body, self.stop, self.items = (
             control, control.context, test, body, stop, items,
         )  # fmt: skip
+        self.item = (lambda position: position) if item is None else item
         self.dead = set(dead)
-        self.variables = Variables([body] if test is None else [body, test])
+        self.variables = Variables([*within, body] if test is None else [*within, body, test])
         self.done = 0
         self.peeled = False  # whether an iteration was run first, so that variables have the kinds that they keep
 
@@ -144,11 +177,11 @@ class _Loop:
         if self.items is None:
             self.body()
         elif counter is None:
-            self.body(self.items[self.done - 1])
+            self.body(self.item(self.items[self.done - 1]))
         else:
             step, start = literal(self.items.step, _INDEX), literal(self.items.start, _INDEX)
             item = bind(E.add_p, bind(E.mul_p, counter, step), start)
-            self.body(TracedArray(self.context, item, scalar=True, weak=int))
+            self.body(self.item(TracedArray(self.context, item, scalar=True, weak=int)))
 
     # ---- staging
 

@@ -26,6 +26,7 @@ ITEM = PREFIX + "item"
 _FACTORY = PREFIX + "factory"
 _REFUSED = (ast.Global, ast.Nonlocal, ast.Delete, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor)
 _REFUSED_NAMES = frozenset(("locals", "vars", "eval", "exec", "super", "__class__", "globals"))
+SEQUENCES = ("range", "zip", "enumerate", "reversed")  # functions of Python's that loops go over
 NUMBERS = ("float", "int", "bool", "max", "min", "abs")  # functions of Python's that ask for values
 
 
@@ -41,16 +42,9 @@ def rewritten(code: types.CodeType) -> types.CodeType | None:
     if names & _REFUSED_NAMES or any(name.startswith(PREFIX) for name in names):
         return None
     try:
-        body = structured(tree.body)
+        tree.body = _with_calls(tree)
     except NotStructured:
         return None
-    converter = _Calls(body)
-    made = converter.block(body)
-    declared = [name for name in bound(body) if name not in code.co_varnames[: _parameters(code)]]
-    if declared:  # variables that bodies alone bind belong to the function all the same
-        none = ast.Assign([ast.Name(name, ast.Store()) for name in declared], ast.Constant(None))
-        made.insert(0, ast.If(ast.Constant(0), [none], []))
-    tree.body = made
     return _compiled(tree, code, (*code.co_freevars, CONTROL))
 
 
@@ -72,9 +66,16 @@ def _is_item(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args and not node.keywords
 
 
-def _parameters(code: types.CodeType) -> int:
-    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_argcount + code.co_kwonlyargcount + stars
+def _with_calls(function: ast.FunctionDef) -> list[ast.stmt]:
+    """A function's statements with control flow as calls; NotStructured where they have exits that cannot be written so."""
+    body = structured(function.body)
+    made = _Calls(body).block(body)
+    parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    declared = [name for name in bound(body) if name not in parameters]
+    if declared:  # variables that bodies alone bind belong to the function all the same
+        none = ast.Assign([ast.Name(name, ast.Store()) for name in declared], ast.Constant(None))
+        made.insert(0, ast.If(ast.Constant(0), [none], []))
+    return made
 
 
 def _source(code: types.CodeType) -> ast.FunctionDef | None:
@@ -146,7 +147,12 @@ class _Calls(ast.NodeTransformer):
         return made
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        return node
+        made = copy.deepcopy(node)
+        try:
+            made.body = _with_calls(made)
+        except NotStructured:
+            return node
+        return made
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
         return node
@@ -166,7 +172,15 @@ class _Calls(ast.NodeTransformer):
         carried = self._carried(node)
         target = ast.copy_location(ast.Assign([node.target], ast.Name(ITEM, ast.Load())), node)
         body = self._function("body", [target, *node.body], node, (ITEM,))
-        return [body, self._call("for_loop", node, self.visit(node.iter), _name(body), *carried)]
+        return [body, self._call("for_loop", node, self._items(node.iter), _name(body), *carried)]
+
+    def _items(self, node: ast.expr) -> ast.expr:
+        """What a loop goes over, made where it can be read at positions that values decide."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in SEQUENCES:
+            return self.visit(node)  # type: ignore[no-any-return]
+        if node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args):
+            return self.visit(node)  # type: ignore[no-any-return]
+        return self._of_control("items", node, node.func, *map(self._items, node.args))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         branches = [_lambda(self.visit(part)) for part in (node.body, node.orelse)]

@@ -272,16 +272,25 @@ class _NonFinite:
         self.trace, self.eqns, self.ends, self.exempt, self.told = trace, eqns, ends, exempt, told
         self.producers: dict[Any, Eqn] = {v: eqn for eqn in eqns for v in eqn.outvars}
         self.tainted: set[Var] = {v for v, value in trace.constants.values() if not _all_finite(value)}
+        self.precise = tainted
+        self.numbers: list[Var] = []  # single elements of which an infinity or nan is told, though it may be expected
         if tainted:
             self.tainted |= {v for eqn in eqns for v in eqn.operands() if v not in self.producers}
 
     def conditions(self) -> list[Any]:
         """Bool tracers, any element of which is true where NumPy would tell of an event."""
-        origins = self._origins()
+        before = set(self.tainted)
+        origins = self._origins(False)
+        if "compared" in origins.values() and not self.precise:
+            self.tainted = before
+            origins = self._origins(True)
+        found = []
+        for var in self.numbers:
+            with replayed(self.producers[var].source):
+                found.append(self._bad(var))
         ends = [v for v in self.ends if isinstance(v, Var) and is_inexact(v.aval.dtype) and v not in self.tainted]
         end_of: dict[Any, Var | None] = {v: v for v in ends}  # where a value's infinities and nans show
         looked_at: set[Var | None] = set()
-        found = []
         for number in range(len(self.eqns) - 1, -1, -1):
             eqn = self.eqns[number]
             for out in eqn.outvars:
@@ -344,13 +353,19 @@ class _NonFinite:
             later.append(spans)
             array = writer.invars[0]
 
-    def _origins(self) -> dict[int, str]:
-        """Equations that may make an infinity or nan: "plain", or "compared" where operands may hold them rightly."""
+    def _origins(self, telling: bool) -> dict[int, str]:
+        """Equations that may make an infinity or nan: "plain", or "compared" where operands may hold them rightly.
+
+        With `telling` those that single elements may hold are told of, so that nothing need be compared with them.
+        """
         origins = {}
         for number, eqn in enumerate(self.eqns):
             tainted = any(self._holds(v) for v in eqn.invars)
             makes = _makes(eqn)
-            if tainted or (number in self.exempt and makes):
+            expected = number in self.exempt and makes
+            if telling and expected and not tainted and _is_number(eqn):
+                self.numbers += eqn.outvars  # what is computed with it may then be looked at as all else is
+            elif tainted or expected:
                 self.tainted.update(v for v in eqn.outvars if is_inexact(v.aval.dtype))
             if makes and number not in self.exempt and number not in self.told:
                 origins[number] = "compared" if tainted else "plain"
@@ -399,6 +414,10 @@ def _makes(eqn: Eqn) -> bool:
             return out == np.float16 and before != BOOL
         return _real(out).itemsize < _real(before).itemsize
     return eqn.primitive not in HARMLESS
+
+
+def _is_number(eqn: Eqn) -> bool:
+    return all(v.aval.size == 1 and is_inexact(v.aval.dtype) for v in eqn.outvars)
 
 
 def _real(dtype: np.dtype) -> np.dtype:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import fuser.numpy as fnp
-from fuser.interop.numpy.checks import notice_out_of_bounds, notice_out_of_range
+from fuser.interop.numpy.checks import notice_out_of_bounds, notice_out_of_range, watching
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.creation import astype, common_dtype, stored_dtype
 from fuser.interop.numpy.dispatch import Handler, implements, numpy_function
@@ -23,6 +23,7 @@ from fuser.interop.numpy.ufuncs import call as call_ufunc
 from fuser.interop.numpy.ufuncs import known, operand, store
 from fuser.ir.types import BOOL
 from fuser.lax.values import broadcast_to, convert, full_broadcast, literal
+from fuser.numpy import indexing
 from fuser.numpy.at import IndexUpdateRef
 from fuser.numpy.series import convolved
 from fuser.ops import elementwise as E
@@ -114,24 +115,29 @@ def take(context: Context, a: Any, indices: Any, axis: Any = None, out: Any = No
     positions = indices if not isinstance(indices, (TracedArray, list, tuple)) else as_traced(context, indices)
     if isinstance(positions, TracedArray):
         positions = positions.lifted() if not positions.known else positions.value
-    if not isinstance(positions, (int, np.integer)) and not hasattr(positions, "aval"):
+    if not hasattr(positions, "aval"):
         positions = np.asarray(positions)
         extent = x.size if axis is None else x.shape[axis]
         if mode == "raise" and positions.size and (positions.max() >= extent or positions.min() < -extent):
             raise IndexError(f"index {positions.max()} is out of bounds for size {extent}")
     elif mode == "raise" and hasattr(positions, "aval"):
         notice_out_of_bounds(positions, x.size if axis is None else x.shape[axis])
-    return wrapped(
-        context,
-        fnp.take(x, positions, axis=axis, mode="wrap" if mode == "wrap" else "clip" if mode == "clip" else None),
-    )
+    if mode == "raise" and watching() and x.size and (axis is None or 0 <= axis < x.ndim):
+        x, axis = (
+            (fnp.ravel(x), 0) if axis is None else (x, axis)
+        )  # what lies outside is noticed, so nothing stands for it
+        return wrapped(context, indexing.getitem(x, (*[slice(None)] * axis, positions)))
+    how = mode if mode in ("wrap", "clip") else None
+    return wrapped(context, fnp.take(x, positions, axis=axis, mode=how))
 
 
 @implements(np.take_along_axis)
 def _take_along_axis(context: Context, arr: Any, indices: Any, axis: Any = -1) -> TracedArray:
     x, positions = as_traced(context, arr), as_traced(context, indices)
     notice_out_of_bounds(positions.lifted(), x.size if axis is None else x.shape[axis])
-    return TracedArray(context, fnp.take_along_axis(x.lifted(), positions.lifted(), axis))
+    mode = "promise_in_bounds" if watching() else None
+    found = fnp.take_along_axis(x.lifted(), positions.lifted(), axis, mode, wrap_negative_indices=True)
+    return TracedArray(context, found)
 
 
 @implements(np.copyto)

@@ -18,7 +18,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.factorisations import geqrf_p, lu_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
-from fuser.runtime.blas_threads import setter
+from fuser.runtime.blas_threads import imported, setter
 
 if TYPE_CHECKING:
     from fuser.backends.c.library.library_calls import Calls
@@ -34,12 +34,10 @@ _C_TYPES = {"float32": "float", "float64": "double", "complex64": "float _Comple
 def address(module: str, name: str) -> int:
     """The address of a function of BLAS or LAPACK; `module` is cython_blas or cython_lapack. Of the function that sets the
     number of their threads `name` is "threads"; 0 where the library behind them has none that is known."""
-    from importlib import import_module
-
     if name == "threads":
         limit = setter(f"scipy.linalg.{module}")
         return 0 if limit is None else int(ctypes.cast(limit, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
-    capsule = import_module(f"scipy.linalg.{module}").__pyx_capi__[name]
+    capsule = imported(f"scipy.linalg.{module}").__pyx_capi__[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p

@@ -53,9 +53,9 @@ def held_type(accumulator: np.dtype) -> str:
 def combined(spec: ReductionSpec, value: Part, held: Part) -> Code:
     """What a reduction that is no position has, once it has taken in a value."""
     if spec.reduction in ("max", "min"):
-        sign = ">" if spec.reduction == "max" else "<"
-        nan = " | ({0} != {0})" if is_inexact(spec.accumulator) else ""
-        return code(f"(({{0}} {sign} {{1}}){nan}) ? {{0}} : {{1}}", value, held)
+        if is_inexact(spec.accumulator):
+            return spell.called(f"{spec.reduction}imum_held_of_{spell.local(spec.accumulator)}", value, held)
+        return code(f"({{0}} {'>' if spec.reduction == 'max' else '<'} {{1}}) ? {{0}} : {{1}}", value, held)
     return Emitter.infix(spec.reduction, held, code("({} ? 1 : 0)", value) if spec.accumulator == BOOL else value)
 
 
@@ -358,6 +358,7 @@ class OuterReduction(Emitter):
             for reduction in sweep.reductions
             if count > 1 and reduction.attr.compensated
         }
+        held = self._held(sweep.reductions if count > 1 else ())
         axis = self.loops.reduced[-1]
         row = self.axes[axis]
         recalled = [node for node in self.aliased if node in sweep.body and node not in sweep.kept]
@@ -382,6 +383,8 @@ class OuterReduction(Emitter):
                 value = self.operand(reduction.args[0])
                 if reduction in apart:
                     self.set(apart[reduction], "{0} + {1}" if number else "{1}", apart[reduction], value)
+                elif reduction in held:
+                    self.set(held[reduction], combined(reduction.attr, value, held[reduction]))
                 else:
                     self._reduction_step(reduction, value, self.reduced_position())
             for store in sweep.stores:
@@ -392,7 +395,22 @@ class OuterReduction(Emitter):
         self.axes[axis] = row
         for reduction, few in apart.items():
             self._reduction_step(reduction, few, "")
+        for reduction, value in held.items():
+            self.set(self._column(f"{self.name(reduction)}_acc"), value)
         self._close_across()
+
+    def _held(self, reductions: Sequence[Scalar]) -> dict[Scalar, Variable]:
+        """Accumulators that rows which are reduced together change in a register: of several arrays compilers do not always know
+        that they are not the same."""
+        return {
+            reduction: self.var(
+                held_type(reduction.attr.accumulator),
+                f"{self.name(reduction)}_held",
+                code(self._column(f"{self.name(reduction)}_acc")),
+            )
+            for reduction in reductions
+            if not reduction.attr.positional and not reduction.attr.compensated
+        }
 
     def _without(self, sweep: Sweep, recalled: Sequence[Scalar]) -> list[Scalar]:
         """The nodes of a sweep but for what is read back, and what only that needs."""

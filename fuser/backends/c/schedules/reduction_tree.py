@@ -308,7 +308,7 @@ class ReductionTree(OuterReduction):
         self.pragma("omp simd")
         lane = self.count("lane", "0", str(lanes))
         values = []
-        for first in range(0, self.rows.padded, lanes):
+        for first in self.rows.vectors:
             part, begin = (rows, first) if tail is None or first + lanes <= self.rows.extent else (tail, 0)
             element = self.at(part.array, code("{} * {}", x, part.stride), str(begin), lane)
             values.append(self.let(kind, f"{name}_part{first}", element))

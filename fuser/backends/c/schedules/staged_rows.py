@@ -50,7 +50,7 @@ def rows_side_by_side(kernel: Kernel, loops: Loops) -> SideBySide | None:
 
 
 def _found(kernel: Kernel, row: Axis, along: Axis, extent: int) -> SideBySide | None:
-    loads = [n for n in kernel.nodes if n.op == "load"]
+    loads = [n for sweep in kernel.sweeps for n in sweep.body if n.op == "load"]  # not what a row reads once
     if any(load.args or computed(load.attr.offset) for load in loads):
         return None
     tiled: dict[bool, list[Scalar | Store]] = {False: [], True: []}

@@ -48,16 +48,15 @@ class EncodedMap:
 
 @dataclass(frozen=True)
 class Image:
-    """What the driver loads for a launch: the code, the kernel's name in it, its threads and bytes of shared memory, which of the
-    launch and its smaller ones it is of, how many programs of a persistent kernel run at once, and its tensor maps. Launches of other
-    sizes share it: it says nothing of theirs."""
+    """What the driver loads for one launch, and for others of other sizes: the code, the kernel's name in it, its threads and bytes of shared
+    memory, which of a launch and its smaller ones it is of, the most programs of it (0: as many as a launch has), and its tensor maps."""
 
     code: bytes
     name: str
     threads: int
     shared: int
     choice: int = 0
-    at_once: int = 0
+    most: int = 0
     maps: tuple[EncodedMap, ...] = ()
 
 
@@ -116,11 +115,10 @@ def compiled(source: KernelSource, passing: Passing) -> Compiled:
             continue
         module, function, image = _loaded(source, number, passing)
         modules.append(module)
-        made = (launch, *launch.smaller)[image.choice]
-        grid = min(made.grid, image.at_once) if made.persistent else made.grid
+        made = launch.choices[image.choice]
         dtypes = source.launch["dtypes"]
         maps = tuple(_mapped(m, how, dtypes[m.buffer].itemsize) for m, how in zip(made.maps, image.maps, strict=True))
-        start = grid, image.threads, image.shared
+        start = min(made.grid, image.most or made.grid), image.threads, image.shared
         launches.append(CompiledLaunch(function, *start, maps, made.buffers, (*_sizes(made), *_TRITONS)))
     return Compiled(tuple(launches), tuple(modules))
 
@@ -133,13 +131,6 @@ _known: dict[Any, tuple[Any, int, Image]] = {}
 
 def _sizes(launch: Launch) -> tuple[tuple[str, int], ...]:
     return tuple(("i32" if -(2**31) <= size < 2**31 else "i64", size) for size in launch.sizes)
-
-
-def _code_of(launch: Launch) -> tuple[Any, ...]:
-    """What of a launch its code depends on; sizes are parameters."""
-    maps = tuple((m.buffer, m.block) for m in launch.maps)
-    constants, kinds = tuple(sorted(launch.constants.items())), tuple(kind for kind, _ in _sizes(launch))
-    return launch.function, launch.buffers, launch.warps, launch.stages, constants, kinds, maps
 
 
 def _mapped(tensor_map: TensorMap, how: EncodedMap, itemsize: int) -> Mapped:
@@ -180,21 +171,19 @@ class Images:
     """Triton's compiler for the device that is open."""
 
     def key(self, source: KernelSource, number: int, passing: Passing) -> Any:
-        """Equal keys have the same code."""
-        launch = source.launch["launches"][number]
-        codes = tuple(_code_of(candidate) for candidate in (launch, *launch.smaller))
+        """Equal keys have the same code; sizes and numbers of programs are none of it."""
         dtypes = (*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"]))
-        return source.text, passing, codes, dtypes, architecture()
+        return source.text, passing, dtypes, source.launch["launches"][number].code, architecture()
 
     def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
         from fuser.backends.triton.aot import fitted, registers_of
         from fuser.backends.triton.machine_code import at_once
 
-        launch = source.launch["launches"][number]
         try:
-            chosen, made = fitted(
+            planned = source.launch["launches"][number]
+            launch, made = fitted(
                 source,
-                launch,
+                planned,
                 "cuda",
                 architecture(),
                 values=passing.values,
@@ -205,16 +194,15 @@ class Images:
         scratch = [getattr(made.metadata, name, 0) for name in ("global_scratch_size", "profile_scratch_size")]
         assert not any(scratch), "no generated kernel asks for scratch of the compiler's"
         threads, shared = 32 * made.metadata.num_warps, made.metadata.shared
-        programs = 0
-        if chosen.persistent:
-            registers = registers_of(made.asm["cubin"])
-            programs = native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers, shared)
+        most = 0
+        if launch.persistent:
+            most = native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers_of(made.asm["cubin"]), shared)
+        choice = next(n for n, candidate in enumerate(planned.choices) if candidate is launch)
         maps = [
             EncodedMap(_TYPES_OF_HOST.get(m["elem_type"], m["elem_type"]), m["swizzle"], tuple(m["block_size"]))
             for m in (getattr(made.metadata, "tensordesc_meta", None) or ())
         ]
-        choice = (launch, *launch.smaller).index(chosen)
-        return Image(made.asm["cubin"], made.metadata.name, threads, shared, choice, programs, tuple(maps))
+        return Image(made.asm["cubin"], made.metadata.name, threads, shared, choice, most, tuple(maps))
 
 
 images: Any = Images()

@@ -44,9 +44,9 @@ class Job:
     @property
     def key(self) -> str:
         """Under which it is known to be compiled."""
-        launch = self.source.launch["launches"][self.number]
+        code = self.source.launch["launches"][self.number].code
         how = self.platform, self.arch, sorted(self.values), sorted(self.loose)
-        return f"compiled {importlib.metadata.version('triton')} {self.source.key} {self.number} {launch} {how}"
+        return f"compiled {importlib.metadata.version('triton')} {self.source.key} {code} {how}"
 
 
 def compile_together(jobs: Iterable[Job], processes: int = 0) -> int:

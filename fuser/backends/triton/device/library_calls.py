@@ -61,7 +61,8 @@ class LibraryCall:
 
 @dataclass(frozen=True)
 class Routine:
-    """What the native core is asked for; `tried`: that only an attempt tells whether a graph holds it."""
+    """What the native core is asked for; `tried`: that only an attempt tells whether a graph holds it; `waits`: that none does, as it reads the
+    device's memory meanwhile."""
 
     library: str
     make: str
@@ -69,6 +70,7 @@ class Routine:
     arrays: tuple[Array, ...]
     count: int = 1
     tried: bool = False
+    waits: bool = False
 
 
 def library_call(group: FusionGroup) -> LibraryCall | None:
@@ -80,7 +82,8 @@ def library_call(group: FusionGroup) -> LibraryCall | None:
     if not opened(routine.library):
         return None
     sizes = tuple(_bytes(array, eqn) for array in routine.arrays)
-    made = _made(native.cuda_device(), routine.make, routine.arguments, sizes if routine.tried else None)
+    attempt = (None,) if routine.waits else (sizes,) if routine.tried else ()
+    made = _made(native.cuda_device(), routine.make, routine.arguments, attempt)
     return None if made is None else LibraryCall(made[0], routine.arrays, routine.count, made[1])
 
 
@@ -103,14 +106,14 @@ def _bytes(array: Array, eqn: Eqn) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _made(device: int, make: str, arguments: tuple[Any, ...], sizes: tuple[int, ...] | None) -> tuple[Any, bool] | None:
+def _made(device: int, make: str, arguments: tuple[Any, ...], attempt: tuple[Any, ...]) -> tuple[Any, bool] | None:
     """The native core's call on the thread's device, and whether no graph can hold it; None where the library has none. Equal groups
     share it."""
     try:
         call = getattr(native, make)(*arguments)
     except RuntimeError:
         return None
-    return call, sizes is not None and not native.library_captures(call, sizes)
+    return call, bool(attempt) and not native.library_captures(call, *attempt)
 
 
 def forget() -> None:
@@ -153,7 +156,8 @@ def _solver(
         (*flags, 0, 0, 0, 0)[:4],
     )
     calls = 3 if at_once else count
-    return Routine(library, "solver_call", arguments, arrays, calls, tried=library == "libcusolver")
+    waits = name in ("syevd", "gesvd")  # iterations, whose end the host looks for
+    return Routine(library, "solver_call", arguments, arrays, calls, library == "libcusolver" and not waits, waits)
 
 
 _IN_PLACE = Array(result=0, copied=0)

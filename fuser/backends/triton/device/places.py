@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fuser.partition.buffers import Block, pack
 
 ALIGNMENT = 16  # bytes: what kernels with wide accesses, and cuBLASLt's, want of addresses
+APART = 256  # bytes: where temporaries begin, of which some are workspaces of cuBLASLt's
 
 
 class Entry:
@@ -47,9 +48,9 @@ class Scratch:
     blocks: list[tuple[Place, Block]] = field(default_factory=list)
 
     def take(self, nbytes: int, first: int, last: int) -> Place:
-        """The place of a temporary."""
+        """The place of a temporary, a multiple of APART bytes."""
         place = Place(self.entry)
-        self.blocks.append((place, Block(first, last, nbytes)))
+        self.blocks.append((place, Block(first, last, -(-nbytes // APART) * APART)))
         return place
 
     def packed(self) -> int:

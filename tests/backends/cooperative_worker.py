@@ -1,0 +1,102 @@
+"""Runs kernels whose programs wait for each other in Triton's interpreter, a process a program at a time, on memory that they share.
+
+Out: a JSON line a case, `{"case", "error"}`: the largest error relative to the largest element, against float64. A process of its own, as
+TRITON_INTERPRET must be set before Triton is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable
+from typing import Any
+
+if __name__ == "__main__":
+    os.environ |= {"TRITON_INTERPRET": "1"}
+
+import numpy as np
+import torch
+
+import fuser
+import fuser.numpy as fnp
+from fuser.backends.triton import backend, block_sizes, emit
+from fuser.backends.triton.launch import module_of
+from fuser.runtime.array import to_numpy
+
+PIECE = 32  # elements that a program holds here
+
+
+def softmax(x: Any) -> Any:
+    e = fnp.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def layer_norm(x: Any) -> Any:
+    return (x - x.mean(-1, keepdims=True)) / fnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def with_sums(x: Any) -> tuple[Any, ...]:
+    total = x.sum(-1)
+    return total, x / total[:, None], x.min(-1) * 2
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
+    "softmax": (softmax, (3, 4 * PIECE)),
+    "softmax with a part of a piece": (softmax, (2, 4 * PIECE - 11)),
+    "layer norm": (layer_norm, (2, 3 * PIECE)),
+    "results of rows": (with_sums, (3, 2 * PIECE + 5)),
+}
+
+
+def source_of(function: Any, x: np.ndarray) -> Any:
+    """The source of the one kernel, its rows in pieces."""
+    block_sizes.HELD_PIECES, block_sizes.LONGEST_ROW = (PIECE,), PIECE
+    emit.interpreter.active = lambda: False  # type: ignore[attr-defined]
+    (source,) = fuser.jit(function, backend="triton").lower(x).sources
+    emit.interpreter.active = lambda: True  # type: ignore[attr-defined]
+    assert "ticket" in source.text
+    return source
+
+
+def run(source: Any, arrays: list[torch.Tensor], processes: int) -> None:
+    """Both launches: the second by processes that take one program after another, as multiprocessors do."""
+    backend.interpreter.prepare(module := module_of(source)[0])
+    scratch = [
+        torch.zeros(size, dtype=getattr(torch, dtype.name)).share_memory_() for size, dtype in source.launch["scratch"]
+    ]
+    clear, rows = source.launch["launches"]
+    buffers = [*arrays, *scratch]
+
+    def launched(launch: Any, programs: int) -> None:
+        kernel = getattr(module, launch.function)
+        kernel[(programs,)](*(buffers[n] for n in launch.buffers), *launch.sizes, **launch.constants)
+
+    launched(clear, clear.grid)
+    torch.set_num_threads(1)
+    context = multiprocessing.get_context("fork")
+    shares = [rows.grid // processes + (n < rows.grid % processes) for n in range(processes)]
+    workers = [context.Process(target=launched, args=(rows, share)) for share in shares if share]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0, "a program waits for what nobody publishes"
+
+
+def error(name: str) -> float:
+    function, shape = CASES[name]
+    x = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype(np.float32)
+    source = source_of(function, x)
+    with fuser.config.using(backend="reference", enable_x64=True):
+        expected = [to_numpy(r) for r in fuser.tree_util.tree_leaves(fuser.jit(function)(x.astype(np.float64)))]
+    inputs = [torch.from_numpy(x).share_memory_()]
+    outputs = [torch.full(e.shape, float("nan")).share_memory_() for e in expected]
+    pieces = source.launch["launches"][1].constants["PIECES"]
+    run(source, inputs + outputs, pieces + 1)  # as many as one row needs, and one that is ahead of it
+    return max(float(np.abs(o.numpy() - e).max() / np.abs(e).max()) for o, e in zip(outputs, expected, strict=True))
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        print(json.dumps({"case": case, "error": error(case)}), flush=True)

@@ -1,0 +1,54 @@
+"""Long rows that several programs of a GPU hold: their results by processes that wait for each other, and which kernels take that form."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+import fuser
+import fuser.numpy as fnp
+from fuser.backends.triton.block_sizes import HELD_PIECES, MOST_PIECES
+from fuser.ir.types import ArrayType
+from tests.backends import cooperative_worker
+
+ROOT = pathlib.Path(__file__).parents[2]
+ERROR = 1e-6  # of float32, a few roundings beside sums in pairs
+
+
+def launches(function: Any, *shape: int) -> list[Any]:
+    lowered = fuser.jit(function, backend="triton").lower(ArrayType(shape, np.dtype("float32")))
+    return [launch for source in lowered.sources for launch in source.launch["launches"]]
+
+
+def test_programs_that_wait_for_each_other_agree_with_float64() -> None:
+    command = [sys.executable, "-m", "tests.backends.cooperative_worker"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["case"] for row in rows] == list(cooperative_worker.CASES)
+    assert all(row["error"] <= ERROR for row in rows), rows
+
+
+def test_rows_that_are_read_again_are_held_by_several_programs() -> None:
+    for columns, held in ((1 << 16, HELD_PIECES[0]), (MOST_PIECES * HELD_PIECES[1], HELD_PIECES[1])):
+        clear, rows = launches(cooperative_worker.softmax, 2, columns)
+        assert rows.constants["PIECES"] == -(-columns // held) and rows.grid == 2 * rows.constants["PIECES"]
+        assert clear.sizes[-1] == 1 + 2 * rows.grid  # a ticket, and a word of each of two reductions for each program
+
+
+def test_rows_that_are_read_once_or_take_too_many_programs_walk() -> None:
+    for function, columns in (
+        (lambda x: fuser.nn.logsumexp(x, -1), 1 << 16),
+        (cooperative_worker.softmax, 2 * MOST_PIECES * HELD_PIECES[-1]),
+        (lambda x: x - x.argmax(-1, keepdims=True), 1 << 16),
+        (lambda x: x - fnp.cumsum(x, -1).max(-1, keepdims=True), 1 << 16),
+    ):
+        assert all("PIECES" not in launch.constants for launch in launches(function, 512, columns))
