@@ -42,6 +42,7 @@ UNDERIVABLE = {
 WITHOUT_DERIVATIVE = {"schur", "hessenberg", "geqrf", "tridiagonal"}
 # What others are expanded into, when derivatives have been taken.
 EXPANDED_INTO = {
+    "order",
     "scatter_rows",
     "dft",
     "column_potrf",

@@ -12,13 +12,13 @@ from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import ArrayType
 from fuser.trace.batch import moved
 
-WORD, FLOAT, POSITION = np.dtype("uint32"), np.dtype("float32"), np.dtype("int32")
+WORD, FLOAT, DOUBLE, POSITION = (np.dtype(name) for name in ("uint32", "float32", "float64", "int32"))
 
 
 def _type(keys: ArrayType, bits: int) -> tuple[ArrayType, ArrayType]:
-    if keys.dtype not in (WORD, FLOAT) or not keys.shape or not 1 <= bits <= 32 or (keys.dtype == FLOAT and bits != 32):
+    if keys.dtype not in (WORD, FLOAT, DOUBLE) or not keys.shape or not 1 <= bits <= 32:
         raise TypeRuleError(
-            f"order takes u32 words of 1 to 32 bits, or f32, along a dimension, got {keys} of {bits} bits"
+            f"order takes u32 words of 1 to 32 bits, f32 or f64, along a dimension, got {keys} of {bits} bits"
         )
     return ArrayType(keys.shape, keys.dtype), ArrayType(keys.shape, POSITION)
 
@@ -38,7 +38,7 @@ def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         yield (numbers.astype(FLOAT),), {"bits": 32}
 
 
-# The keys, all below 2^bits, in ascending order, and the positions that they come from; equal ones keep their order. Floats' zeros are
+# The keys, words all below 2^bits or floats, in ascending order, and the positions that they come from; equal ones keep their order. Floats' zeros are
 # equal, and so are their nans, which come last.
 order_p: Primitive = register(
     Primitive(

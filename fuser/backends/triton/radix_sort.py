@@ -18,8 +18,8 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton import spell
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn, Var
-from fuser.ir.types import ArrayType
-from fuser.ops.order import POSITION
+from fuser.ir.types import ArrayType, short_dtype
+from fuser.ops.order import DOUBLE, POSITION
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Refusal
 
@@ -147,7 +147,10 @@ def move_digits(keys, positions, befores, totals, new_keys, new_positions, lengt
 
 def refusal(eqn: Eqn) -> str | None:
     """Why an order is torch's to find; None where it is made here."""
-    size = eqn.invars[0].aval.size
+    keys = eqn.invars[0].aval
+    size = keys.size
+    if keys.dtype == DOUBLE:
+        return f"torch orders {short_dtype(keys.dtype)}"
     if moved(size, eqn.params["bits"]) > MOST_MOVED:
         return f"torch's radix sort takes less for {size} elements of {eqn.params['bits']} bits"
     return None

@@ -29,7 +29,7 @@ def _order(eqn: Eqn, keys: Any) -> list[Any]:
     """Words as signed integers in the order of the words, of which a sort reads four bytes each."""
     import torch
 
-    if keys.dtype == torch.float32:
+    if keys.dtype.is_floating_point:
         # nans as one; zeros are equal for torch, by whichever sort, and keep their signs
         found = torch.sort(torch.where(keys.isnan(), torch.nan, keys), dim=-1, stable=True)
         return [found.values, found.indices.to(torch.int32)]
