@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fuser import backends
 from fuser.api.placement import FREE, at_home, placed, placement
 from fuser.api.stages import Traced
@@ -50,7 +52,7 @@ def install() -> None:
     """Let control flow, factorisations and triangular systems on Arrays run compiled from now on, and operations on a GPU's
     arrays there."""
     if devices.has_driver():
-        EVALUATION.on_gpu = open_gpu
+        EVALUATION.on_gpu, EVALUATION.home = open_gpu, go_home
     for primitive in (while_p, scan_p, cond_p):
         primitive.run = _runner(primitive)
     remat_p.run = _where_compiled(remat_p.run, _runner(remat_p))
@@ -60,11 +62,26 @@ def install() -> None:
 
 
 def open_gpu(primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Runs the first operation on a GPU's array, which says from now on how such run; leaves those on the host."""
-    if not any(type(a) is Array and on_gpu(a._data) for a in args):
+    """Runs the first operation on a GPU's array, or where arrays are a GPU's, which says from now on how such run; leaves those on the
+    host."""
+    if not any(type(a) is Array and on_gpu(a._data) for a in args) and not _arrays_are_a_gpus():
         return NotImplemented
     backends.get("triton").load(())
     return EVALUATION.elsewhere(primitive, args, params)
+
+
+def go_home(x: Array) -> Array:
+    """A new array of the host's on the GPU where arrays are a GPU's; numbers stay, as they are parameters of kernels."""
+    if not x.shape or type(x._data) is not np.ndarray or not _arrays_are_a_gpus():
+        return x
+    backend = backends.get("triton")
+    backend.load(())
+    return Array(backend.memory.place(x._data), x.weak_type, x.dtype)
+
+
+def _arrays_are_a_gpus() -> bool:
+    """Whether arrays lie on a GPU unless they are told where to."""
+    return backend_name() == "triton" and devices.default_platform() == "cuda"
 
 
 def _compiled(graph: Graph, in_tree: Any, out_tree: Any) -> Callable[..., Any]:

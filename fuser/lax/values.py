@@ -101,7 +101,7 @@ def as_value(value: Any, function: str = "fuser.numpy", position: int | None = N
     default = _DEFAULTS[config.enable_x64].get(kind)
     if default is not None:
         arrives(value)
-        return _placed(literal(value, default, kind is not bool))
+        return put_by_default(literal(value, default, kind is not bool))
     convert = None if kind is np.ndarray else getattr(value, "__jax_array__", None)
     if convert is None and isinstance(value, (np.ndarray, np.generic)):
         if not dtypes.is_known(value.dtype):
@@ -142,7 +142,7 @@ def from_numpy(value: Any) -> Array:
                 array = array.astype(dtype)
         except MemoryError as error:
             raise refusal_in_step(error, f"the conversion to {dtype.name}", str(current_source()))  # noqa: B904
-    return _placed(Array(array) if array.ndim else number(Array(array)))
+    return put_by_default(Array(array) if array.ndim else number(Array(array)))
 
 
 def arrives(value: Any) -> None:
@@ -166,11 +166,12 @@ def where_told(create: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _placed(value: Array) -> Array:
+def put_by_default(value: Array) -> Array:
     """Outside of traces, on the default device."""
-    if EVALUATION.default is None or current() is not EVALUATION:
+    if current() is not EVALUATION:
         return value
-    return EVALUATION.default(value)
+    value = value if EVALUATION.default is None else EVALUATION.default(value)
+    return value if EVALUATION.home is None else EVALUATION.home(value)
 
 
 def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:

@@ -26,6 +26,7 @@ from fuser.lax.values import (
     literal,
     promote,
     promote_inexact,
+    put_by_default,
     python_scalar,
     where_told,
 )
@@ -155,7 +156,7 @@ def _from_sequence(value: Sequence[Any], wanted: np.dtype | None) -> Any:
             if plain.size and not (info.min <= plain.min() and plain.max() <= info.max):
                 raise OverflowError(f"an integer of the list is too large for {info.dtype.name}; set enable_x64")
         arrives(plain)
-        return Array(_cast(plain, wanted or dtypes.canonicalize_dtype(plain.dtype)))
+        return put_by_default(Array(_cast(plain, wanted or dtypes.canonicalize_dtype(plain.dtype))))
     from fuser.numpy.movement import stack
 
     return stack([_from_object(element, None) for element in value])

@@ -23,8 +23,9 @@ pytest.importorskip("triton")
 import fuser
 import fuser.numpy as fnp
 from fuser import lax
-from fuser.api.eager import open_gpu
+from fuser.api.eager import go_home, open_gpu
 from fuser.backends.triton.device import code
+from fuser.config import config
 from fuser.errors import OutOfMemoryError
 from fuser.parallel.arrays import follow_devices
 from fuser.runtime.array import Array, from_torch
@@ -521,6 +522,59 @@ def test_operations_outside_of_jit_stay_on_the_device(device: Any, over_devices:
     assert isinstance(y._data, native.DeviceArray)
     np.testing.assert_allclose(np.asarray(y), np.tanh(np.asarray(x) * 2 + 1).sum(0), 1e-5)
     assert fuser.random.normal(fuser.random.key(0), (3,)).shape == (3,)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+def test_new_arrays_are_on_the_gpu_where_there_is_one(
+    device: Any, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """Once, and not with each call that reads them; numbers stay with the host, and so does everything under another default."""
+    on_device(lambda x: x + 1)(put(3))
+    monkeypatch.setattr(EVALUATION, "on_gpu", open_gpu if first else EVALUATION.on_gpu)
+    monkeypatch.setattr(EVALUATION, "home", go_home)
+    monkeypatch.setattr("fuser.runtime.device.has_cuda", lambda: True)
+    host = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    made = [
+        fnp.asarray(host),
+        fnp.array(host.tolist()),
+        fnp.ones((5, 4)),
+        fnp.zeros_like(fnp.asarray(host)),
+        fnp.arange(20.0),
+    ]
+    made += [
+        fnp.full((5, 4), 2.5),
+        fnp.eye(5, 4),
+        fnp.linspace(0, 1, 20),
+        fnp.sin(host),
+        fuser.random.normal(fuser.random.key(0), (5, 4)),
+    ]
+    for x in made:
+        assert isinstance(x._data, native.DeviceArray), x
+    wanted = [
+        host,
+        host,
+        np.ones((5, 4)),
+        np.zeros((5, 4)),
+        np.arange(20),
+        np.full((5, 4), 2.5),
+        np.eye(5, 4),
+        np.linspace(0, 1, 20),
+        np.sin(host),
+    ]
+    for x, y in zip(made, wanted):
+        np.testing.assert_allclose(np.asarray(x), y, 1e-6, 1e-7)
+    assert not isinstance(fnp.float32(3)._data, native.DeviceArray)
+    step = on_device(lambda x: x * 2 + 1)
+    for _ in range(2):
+        step(made[0])
+    device.reset()
+    step(made[0])
+    assert "to_device" not in device.counts()
+    with config.using(default_device="cpu"):
+        assert not isinstance(fnp.asarray(host)._data, native.DeviceArray)
+        assert not isinstance(fnp.ones((5, 4))._data, native.DeviceArray)
+    with config.using(backend="c"):
+        assert not isinstance(fnp.ones(3)._data, native.DeviceArray)
 
 
 def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:

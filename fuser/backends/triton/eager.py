@@ -1,7 +1,8 @@
 """Operations on GPU arrays outside `jit`: each primitive runs as a kernel of its own, kept by the types of its operands.
 
 Kernels serve every size, so that a new shape is planned anew, which takes a millisecond, but compiles nothing. Arrays on
-the host stay with NumPy's eval rules; where operands are mixed, all of them go to the GPU.
+the host stay with NumPy's eval rules; where operands are mixed, all of them go to the GPU. What makes an array of numbers
+runs there too where arrays are a GPU's by default.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import Backend, emit_all
+from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
@@ -20,6 +22,7 @@ from fuser.partition.group import Plan
 from fuser.partition.partition import partition
 from fuser.runtime.array import Array, on_gpu
 from fuser.runtime.core import native
+from fuser.runtime.device import default_platform
 from fuser.runtime.executable import Executable
 from fuser.trace.core import EVALUATION, infer, type_of
 
@@ -43,9 +46,9 @@ class Eager:
         self.programs: dict[Any, tuple[Program, list[ArrayType]]] = {}
 
     def __call__(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if not any(isinstance(a, Array) and on_gpu(a._data) for a in args):
-            return NotImplemented
         avals = tuple(type_of(a) for a in args)
+        if not any(isinstance(a, Array) and on_gpu(a._data) for a in args) and not _begins(primitive, avals, params):
+            return NotImplemented
         try:
             key = (
                 native.cuda_device() if native is not None else 0,
@@ -78,6 +81,14 @@ class Eager:
         graph = Graph(inputs, (), (), (Eqn(primitive, inputs, params, outputs),), outputs, f"eager_{primitive.name}")
         plan = partition(legalise(graph, self.backend), self.backend)
         return _reshaping(plan, _executable(plan, self.backend)), [v.aval for v in outputs]
+
+
+def _begins(primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> bool:
+    """Whether the operation makes an array of numbers alone, where arrays are a GPU's unless they are told where to."""
+    if any(aval.shape for aval in avals) or config.backend not in (None, "", "triton") or default_platform() != "cuda":
+        return False
+    out = infer(primitive, avals, params)
+    return any(aval.shape for aval in (out if primitive.multiple_results else (out,)))
 
 
 def _executable(plan: Plan, backend: Backend) -> Executable:
