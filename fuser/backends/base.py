@@ -31,7 +31,7 @@ from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan
 from fuser.partition.structure import structure
 from fuser.partition.values import deep_recursion
 from fuser.runtime import memory
-from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.array import Array, on_gpu, to_numpy
 from fuser.runtime.executable import Executable
 
 # What libraries compute of arrays on the host, though other primitives could: natives of the backends whose arrays lie there.
@@ -250,9 +250,8 @@ class HostMemory:
     def place(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return value if value.flags.c_contiguous else np.ascontiguousarray(value)
-        return (
-            to_numpy(Array(value)) if hasattr(value, "data_ptr") else np.asarray(value)
-        )  # a deleted array: its own error
+        # of a GPU's memory a copy; a deleted array: its own error
+        return to_numpy(Array(value)) if on_gpu(value) else np.asarray(value)
 
     allocate = staticmethod(memory.empty)
 

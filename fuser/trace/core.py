@@ -306,9 +306,8 @@ class EvalTrace(Trace):
     over_devices: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
     on_gpu: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
     default: Callable[[Any], Any] | None = None  # puts an array on the default device, once there has been one
-    home: Callable[[Any], Any] | None = (
-        None  # puts a new array of the host's where arrays are unless told otherwise: a GPU
-    )
+    # Puts a new array of the host's where arrays are unless they are told where to: on a GPU.
+    home: Callable[[Any], Any] | None = None
     # Is told of operations, operands and results, and may refuse these.
     examine: Callable[[Primitive, tuple[Any, ...], dict[str, Any], Any], None] | None = None
 

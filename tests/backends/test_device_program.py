@@ -608,6 +608,18 @@ def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch
         assert len(compiled) <= 2  # few rows, and many
 
 
+@pytest.mark.parametrize("backend", ["c", "reference"])
+def test_programs_of_the_host_read_the_gpus_arrays(device: Any, backend: str) -> None:
+    x = put(5, 4)
+    run = fuser.jit(lambda x, y: (x * 2 + y).sum(0), backend=backend)
+    for _ in range(3):
+        found = run(x, np.ones((5, 4), np.float32))
+        assert isinstance(found._data, np.ndarray)
+        np.testing.assert_allclose(np.asarray(found), (np.asarray(x) * 2 + 1).sum(0), 1e-5)
+    step = fuser.jit(fuser.grad(lambda x: fnp.tanh(x).sum()), backend=backend)
+    np.testing.assert_allclose(np.asarray(step(x)), 1 - np.tanh(np.asarray(x)) ** 2, 1e-5, 1e-6)
+
+
 def test_code_serves_programs_of_other_sizes_with_their_own(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept of a kernel is its code: extents, numbers of programs and tensor maps are those of each program."""
     made: list[Any] = []
