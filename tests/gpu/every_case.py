@@ -112,11 +112,15 @@ class Worker:
         self.done = -1  # the place of the last case that is
         self.start(0)
 
+    def command(self, first: int) -> list[str]:
+        """What does the cases from this place on."""
+        words = [sys.executable, "-m", "tests.gpu.every_case", "--worker", f"{self.number},{self.processes},{first}"]
+        return [*words, *self.suites]
+
     def start(self, first: int) -> None:
         """Begin with the case of this place or the next after it."""
-        command = [sys.executable, "-m", "tests.gpu.every_case", "--worker", f"{self.number},{self.processes},{first}"]
         self.process = subprocess.Popen(
-            [*command, *self.suites], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+            self.command(first), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
         )
         self.words, self.begun, self.since = "", None, time.monotonic()
         threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
