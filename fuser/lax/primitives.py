@@ -30,6 +30,7 @@ _OWN = frozenset(
         "column_syevd",
         "complex_digamma",
         "cosine_integral",
+        "custom_partitioning",
         "custom_vmap_call",
         "dawsn",
         "dft",
