@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from fuser.backends.triton.launch import module_of
 from fuser.runtime.array import to_numpy
 
 PIECE = 32  # elements that a program holds here
+SECONDS = 120  # that the programs of a kernel may take on a busy machine
 
 
 def softmax(x: Any) -> Any:
@@ -60,7 +62,7 @@ def source_of(function: Any, x: np.ndarray) -> Any:
 
 
 def run(source: Any, arrays: list[torch.Tensor], processes: int) -> None:
-    """Both launches: the second by processes that take one program after another, as multiprocessors do."""
+    """Both launches: the second by processes that take one program after another while there are some, as multiprocessors do."""
     backend.interpreter.prepare(module := module_of(source)[0])
     scratch = [
         torch.zeros(size, dtype=getattr(torch, dtype.name)).share_memory_() for size, dtype in source.launch["scratch"]
@@ -75,13 +77,26 @@ def run(source: Any, arrays: list[torch.Tensor], processes: int) -> None:
     launched(clear, clear.grid)
     torch.set_num_threads(1)
     context = multiprocessing.get_context("fork")
-    shares = [rows.grid // processes + (n < rows.grid % processes) for n in range(processes)]
-    workers = [context.Process(target=launched, args=(rows, share)) for share in shares if share]
+    left = context.Value("i", rows.grid)
+
+    def work() -> None:
+        while True:
+            with left.get_lock():
+                if left.value == 0:
+                    return
+                left.value -= 1
+            launched(rows, 1)
+
+    workers = [context.Process(target=work, daemon=True) for _ in range(processes)]
     for worker in workers:
         worker.start()
+    deadline = time.monotonic() + SECONDS
     for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0, "a program waits for what nobody publishes"
+        worker.join(max(0.0, deadline - time.monotonic()))
+    codes = [worker.exitcode for worker in workers]
+    for worker in workers:
+        worker.kill()
+    assert codes == [0] * processes, "a program waits for what nobody publishes"
 
 
 def error(name: str) -> float:
