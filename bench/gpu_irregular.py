@@ -93,11 +93,15 @@ def _scatters(log: int, tokens: int) -> Iterator[Case]:
         "rows of a table", lambda t, i: t[i], (table, words), lambda torch: lambda t, i: t.index_select(0, i), True
     )
     yield Case(
-        "running sum of 2^26", lambda x: fnp.cumsum(x), (np.tile(values, 4),), lambda t: lambda x: t.cumsum(x, 0)
+        f"running sum of 2^{log + 2}",
+        lambda x: fnp.cumsum(x),
+        (np.tile(values, 4),),
+        lambda t: lambda x: t.cumsum(x, 0),
     )
 
 
 def _loops(steps: int) -> Iterator[Case]:
+    """Loops that forget where they began but end far from 0, so that a wrong step shows and rounding does not add up."""
     random = np.random.default_rng(3)
     small, square = random.standard_normal(16, np.float32), random.standard_normal((256, 256), np.float32) / 32
     count = lambda body: lambda *a: lax.fori_loop(0, steps, lambda i, c: body(c, *a[1:]), a[0])
@@ -105,7 +109,9 @@ def _loops(steps: int) -> Iterator[Case]:
     big = random.standard_normal(1 << 20, np.float32)
     rolled = count(lambda c: (c + fnp.roll(c, 1)) * 0.5)
     yield Case("steps of a stencil of 2^20", rolled, (big,), None, False, steps, 5e-6)
-    yield Case("steps of products of 256", count(lambda c, w: fnp.tanh(c @ w)), (square, square), None, False, steps)
+    yield Case(
+        "steps of products of 256", count(lambda c, w: fnp.tanh(c @ w + 0.5)), (square, square), None, False, steps
+    )
     until = lambda c: lax.while_loop(lambda s: s[0] < steps, lambda s: (s[0] + 1, fnp.sin(s[1]) * 1.1), (0, c))[1]
     yield Case("while, of 2^20", until, (big,), None, False, steps, 5e-6)
     collected = lambda c, xs: lax.scan(lambda c, x: ((c := fnp.tanh(c + x)), c.sum()), c, xs)

@@ -26,11 +26,7 @@ from fuser.kernel.loops import Loops
 
 WIDE = 1024  # walked positions whose maxima are looked at together
 ROW, COLUMN, COLUMN_DOWN = "row", "column", "column_down"  # rows are held, columns walked along
-FEATURE, DEPTH, DEPTH_DOWN = (
-    "feature",
-    "depth",
-    "depth_down",
-)  # each with the number of its product; depth is contracted
+FEATURE, DEPTH, DEPTH_DOWN = "feature", "depth", "depth_down"  # with the number of their product; depth is contracted
 NEGATIVE = 'float("-inf")'
 LOG2_E = math.log2(math.e)
 MATRIX_BYTES = 2  # of numbers that matrix units multiply where they lie in shared memory
@@ -482,9 +478,8 @@ class MappedAttention(AttentionKernel):
 
     def __init__(self, kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar, ...]], name: str) -> None:
         super().__init__(kernel, parts, orders, name)
-        self.copies: dict[
-            Scalar, tuple[Copied, str, str, str]
-        ] = {}  # the map's name, the walked dimension, the other one
+        # Of each load its copy, the map's name, the walked dimension and the other one.
+        self.copies: dict[Scalar, tuple[Copied, str, str, str]] = {}
         if self.wide or parts.itemsize > MATRIX_BYTES:
             return
         for number, score in enumerate(parts.scores):

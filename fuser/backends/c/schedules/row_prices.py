@@ -21,9 +21,8 @@ from fuser.kernel.operands import needed
 IN_REGISTERS = (2, 3, 4, 8)  # elements of an unrolled row that compilers interleave in registers
 BLOCK_BYTES = 32 << 10  # of a block's rows, in memory and in tiles, that nearest caches hold
 FREE = ("load", "const", "index")
-MOST_IN_PLACE = TARGET.costs[
-    "div"
-]  # additions of an operation that what is left of a row after its vectors is computed by in passing
+# Additions of an operation that what is left of a row after its vectors is computed by in passing.
+MOST_IN_PLACE = TARGET.costs["div"]
 
 
 @dataclass(frozen=True)
