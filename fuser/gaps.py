@@ -182,10 +182,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             (_MADE, 'the function of the same name without _p'),
         ),
         **dict.fromkeys(
-            ("precv", "psend",),
-            ("it is one half of XLA's send and receive", 'fuser.lax.ppermute'),
-        ),
-        **dict.fromkeys(
             ("rng_uniform",),
             ("it draws from XLA's hidden generator", 'fuser.random.uniform'),
         ),
