@@ -220,5 +220,5 @@ def test_the_algorithms_of_standardize() -> None:
     for algorithm in ("fast", "stable"):
         agree(nn.standardize(X, algorithm=algorithm), jax.nn.standardize(X, algorithm=algorithm))
         assert np.isfinite(nn.standardize(x, epsilon=1e-9, algorithm=algorithm)).all()
-    with pytest.raises(ValueError, match="Unknown algorithm 'slow'. Expected 'fast' or 'stable'."):
+    with pytest.raises(ValueError, match="Unknown algorithm 'slow'"):
         nn.standardize(X, algorithm="slow")
