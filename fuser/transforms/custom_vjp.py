@@ -133,6 +133,7 @@ def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symb
         return outs, residuals, _flat_bwd(call, bwd, merged, [type_of(p) for p in primals], symbolic)
 
     flat.__name__ = rule
+    flat.bwd = name_of(bwd)  # type: ignore[attr-defined]  # what the graph's text says
     return flat
 
 
