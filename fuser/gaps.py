@@ -62,6 +62,14 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "softmax_custom_jvp": ("it chooses between two implementations that JAX has", "nothing: there is one softmax"),
         "remove_size_one_mesh_axis_from_type": (_GSPMD, "nothing: no setting is needed"),
     },
+    "core": {
+        **dict.fromkeys(
+            ("CallPrimitive", "Effect", "Effects", "OutputType", "abstract_token", "aval_mapping_handlers", "call", "concretization_function_error", "custom_typechecks", "literalable_types", "new_jaxpr_eqn", "no_axis_name", "no_effects", "pytype_aval_mappings", "trace_ctx",),
+            ("it serves JAX's tracing and lowering", 'fuser.extend.core.Primitive, whose fields are its rules'),
+        ),
+        **dict.fromkeys(("JaxprPpContext", "JaxprPpSettings"), ("it serves JAX's printer", "the method pretty_print of a graph")),
+        "is_concrete": ("it asks what kind of tracer JAX made", "isinstance(x, fuser.core.Tracer)"),
+    },
     "custom_derivatives": {
         **dict.fromkeys(
             ("remat_opt_p",),
