@@ -358,10 +358,9 @@ def _check_devices(traced: Traced, graph: Graph, given: Sequence[Any], wanted: S
     named: list[tuple[str, tuple[Device, ...]]] = []
     for n, sharding in enumerate(given):
         if sharding is not None and sharding.devices:
-            aval = traced.graph.in_avals[n]
-            named.append(
-                (f"argument {traced.path(n)} of {traced.graph.name} with shape {aval.str_long()} and", sharding.devices)
-            )
+            which = f"argument {traced.path(n)}".replace("argument argument", "argument")  # some have but a number
+            shape = traced.graph.in_avals[n].str_long()
+            named.append((f"{which} of {traced.graph.name} with shape {shape} and with", sharding.devices))
     named += [("explicit output sharding with", s.devices) for s in wanted if s is not None and s.devices]
     for what, mesh in _places(graph):
         if isinstance(mesh, Mesh):
