@@ -58,7 +58,7 @@ inline double pow_core_f64(double a, double y) {
   const double l = a == 0 ? -__builtin_inf() : a == __builtin_inf() ? a : high;
   const double e = l == 0 ? 0 : y * l, e_low = l == 0 ? 0 : fused_f64(y, high, -e) + y * low;
   double n;
-  const double inside = e < EXP_LOW ? EXP_LOW : e > EXP_HIGH ? EXP_HIGH : e, r = exp_rest_f64(inside, &n);
+  const double inside = clamped_f64(e, EXP_LOW, EXP_HIGH), r = exp_rest_f64(inside, &n);
   return scaled_f64(mad_f64(exp_core_f64(r + (inside == e ? e_low : 0)), 2, 2), n, e < EXP_LEAST);
 }
 

@@ -42,17 +42,24 @@ inline real exp_rest_w(real x, real *n) {
 // exp(r) - 1 for |r| ≤ log(2) / 2.
 inline real exp_core_w(real r) { return mad_w(r * r, exp_tail_w(r), r); }
 
+// A number between two bounds; what is none stays so. One choice after the other is an instruction each, nested ones are masks.
+inline real clamped_w(real x, real low, real high) {
+  const real above = x < low ? low : x;
+  return above > high ? high : above;
+}
+
 // exp(x + low) for a low far below x.
 inline real exp_sum_w(real x, real low) {
   real n;
-  const real r = exp_rest_w(x < EXP_LOW ? EXP_LOW : x > EXP_HIGH ? EXP_HIGH : x, &n);
+  const real r = exp_rest_w(clamped_w(x, EXP_LOW, EXP_HIGH), &n);
   return scaled_w(mad_w(exp_core_w(r + low), 2, 2), n, x < EXP_LEAST);
 }
 
-inline real exp_w(real x) { return exp_sum_w(x, 0); }
+// Adding -0 changes no number, so that compilers leave it out.
+inline real exp_w(real x) { return exp_sum_w(x, -0.0w); }
 
 inline real exp2_w(real x) {
-  const real c = x < EXP2_LOW ? EXP2_LOW : x > EXP2_HIGH ? EXP2_HIGH : x, n = c + TWICE;
+  const real c = clamped_w(x, EXP2_LOW, EXP2_HIGH), n = c + TWICE;
   return scaled_w(mad_w(exp_core_w((c - (n - TWICE)) * 0.6931471805599453w), 2, 2), n, x < 1 - BIAS.0w);
 }
 
@@ -67,7 +74,7 @@ inline real quarter_expm1_w(real x) {
 }
 
 inline real expm1_w(real x) {
-  const real c = x < EXPM1_LOW ? EXPM1_LOW : x > EXP_HIGH ? EXP_HIGH : x;
+  const real c = clamped_w(x, EXPM1_LOW, EXP_HIGH);
   return size_w(x) < EPSILON ? x : quarter_expm1_w(c) * 4;
 }
 
