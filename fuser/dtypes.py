@@ -139,9 +139,16 @@ def node(dtype: np.dtype, weak: bool) -> Node:
     return _KINDS[kind_of(dtype)]
 
 
-def canonicalize_dtype(dtype: Any) -> np.dtype:
-    """The dtype that arrays get when `dtype` is asked for: 64-bit ones narrowed unless `enable_x64` is set."""
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype:
+    """The dtype that arrays get when `dtype` is asked for: 64-bit ones narrowed unless `enable_x64` is set.
+
+    ValueError for the dtype of keys, unless `allow_extended_dtype`.
+    """
     found = _dtype(dtype)
+    if not allow_extended_dtype and is_key(found):
+        raise ValueError(
+            f"canonicalize_dtype called on extended dtype {found} with allow_extended_dtype=False; keys are no numbers: use key_data"
+        )
     return found if config.enable_x64 else _NARROWED.get(found, found)
 
 
@@ -317,9 +324,8 @@ _GROUPS: dict[Any, tuple[np.dtype, ...]] = {
 }
 
 
-def issubdtype(arg1: Any, arg2: Any) -> bool:
+def issubdtype(a: Any, b: Any) -> bool:
     """NumPy's issubdtype, with bfloat16 and the 8-bit floats counted as floating."""
-    a, b = arg1, arg2
     if b in (extended, prng_key):
         return a is b or a is prng_key or (not isinstance(a, type) and is_key(_dtype(a)))
     if isinstance(b, type) and b in _GROUPS:

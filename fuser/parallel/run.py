@@ -34,6 +34,7 @@ from fuser.parallel.arrays import from_parts, laid_out, relabelled, same_axes
 from fuser.parallel.eager import divided
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
+from fuser.parallel.network import LINKS
 from fuser.parallel.partial_manual import divisible
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.sharding import NamedSharding, Sharding
@@ -129,9 +130,11 @@ def backend_of_devices(mesh: Any = None) -> Any:
 
 def collectives_of(graph: Graph, mesh: Any) -> Graph:
     """One device's graph with the collectives that the devices of the mesh run."""
+    several = isinstance(mesh, Mesh) and mesh.is_multi_process
     if isinstance(mesh, Mesh) and mesh.flat and mesh.flat[0].platform == "cuda":
-        return in_transfers(fewer_collectives(graph, mesh.shape), mesh)
-    return fewer_collectives(graph, mesh.shape, isinstance(mesh, Mesh) and mesh.is_multi_process)
+        link = LINKS["infiniband" if several else "nvlink"]  # GPUs of one process are of one machine
+        return in_transfers(fewer_collectives(graph, mesh.shape, link), mesh)
+    return fewer_collectives(graph, mesh.shape, LINKS["ethernet"] if several else None, in_steps=several)
 
 
 @functools.lru_cache(maxsize=256)

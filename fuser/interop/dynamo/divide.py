@@ -26,6 +26,7 @@ _DTYPES = frozenset(
         *("complex64", "complex128"),
     )
 )
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _log = logging.getLogger("fuser")
 _told: set[tuple[str, str]] = set()
 
@@ -61,14 +62,20 @@ class Division:
             return "no rule"
         values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
         for value in (v for found in values for v in (found if isinstance(found, (list, tuple)) else [found])):
+            if isinstance(value, _SYMBOLIC) and self.beyond(value):
+                return "of a number that depends on values"
             if isinstance(value, torch.Tensor):
-                if not free_symbols(value) <= self.symbols:
+                if self.beyond(value):
                     return "of a size that depends on values"
                 if value.dtype not in _DTYPES:
                     return f"of dtype {value.dtype}"
                 if value.device.type != self.device:
                     return f"on {value.device}"
         return None
+
+    def beyond(self, value: Any) -> bool:
+        """Whether a tensor's sizes, or a number, are not known from the sizes of the graph's inputs."""
+        return not free_symbols(value) <= self.symbols
 
     def cheap(self, node: Node) -> bool:
         """Whether each program that reads the node computes it by itself."""
@@ -77,12 +84,12 @@ class Division:
         return node.target is operator.getitem or str(node.target) in VIEWS or str(node.target) in MADE
 
     def roots(self, node: Node) -> list[Node]:
-        """The nodes that are no views or parts whose values the node is made of."""
+        """The nodes that are no views, parts or sizes whose values the node is made of."""
         found: dict[Node, None] = {}
         stack = list(node.all_input_nodes)
         while stack:
             other = stack.pop()
-            if self.cheap(other):
+            if self.cheap(other) or is_size(other):
                 stack.extend(other.all_input_nodes)
             else:
                 found[other] = None
@@ -99,8 +106,8 @@ def symbols_of(graph: Graph) -> dict[Any, Node]:
 
 
 def is_size(node: Node) -> bool:
-    """Whether a node is a number that the sizes of the graph's inputs say."""
-    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+    """Whether a node is a Python number: one that the sizes of the graph's inputs say, or that is read from a tensor."""
+    return isinstance(node.meta.get("val"), (*_SYMBOLIC, int, float, bool))
 
 
 def _random(node: Node) -> bool:
@@ -221,7 +228,7 @@ class _Assembly:
             user = stack.pop()
             if self.division.cheap(user):
                 stack.extend(user.users)
-            elif user not in inside and not is_size(user):
+            elif user not in inside and (not is_size(user) or self.division.beyond(user.meta["val"])):
                 return True
         return False
 

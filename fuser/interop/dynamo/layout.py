@@ -19,6 +19,9 @@ from fuser.lax.values import broadcast_to
 from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
 
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # DLPack's, by NumPy's kinds
+_BFLOAT16 = 4
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -60,6 +63,17 @@ class Layout:
         if native is None or self.repeated or not _exchange():
             return otherwise
         return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise)
+
+    def writer(self, dtype: np.dtype) -> Callable[[Any], torch.Tensor]:
+        """`tensor`, for results of a dtype: at once, without Python, where they lie on the host."""
+        code = _BFLOAT16 if dtype.name == "bfloat16" else _CODES.get(dtype.kind)
+        if code is None or not _exchange():
+            return self.tensor
+        moving = np.cumprod([1, *self.dense[:0:-1]])[::-1] if self.dense else []
+        strides = [0] * len(self.shape)
+        for d, stride in zip(self.order, moving):
+            strides[d] = 0 if d in self.repeated else int(stride)
+        return functools.partial(native.tensor_over, code, self.dense, self.shape, tuple(strides), self.tensor)
 
     def value(self, dense: Any) -> Any:
         """The traced tensor of a traced dense array."""

@@ -141,25 +141,26 @@ class Program:
             for lay, node in zip(staged.layouts, self.inputs)
         ]
         shared = shared_results(lowering, len(staged.results))
-        return _runner(program.executable.call, readers, staged.results, staged.messages, shared)
+        writers = [lay.writer(_dtype(node)) for lay, node in zip(staged.results, self.outputs)]
+        return _runner(program.executable.call, readers, writers, staged.messages, shared)
 
 
 def _runner(
     call: Any,
     readers: Sequence[Callable[[torch.Tensor], Any]],
-    results: Sequence[Layout],
+    writers: Sequence[Callable[[Any], torch.Tensor]],
     messages: Sequence[str],
     shared: Sequence[int],
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """From tensors to tensors; `shared` are the results whose memory another result or an input has too."""
-    count = len(results)
+    count = len(writers)
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         found = call(*[read(tensor) for read, tensor in zip(readers, tensors)])
         for flag, message in zip(found[count:], messages):
             if np.asarray(flag).any():
                 raise IndexError(message)
-        made = [lay.tensor(dense) for lay, dense in zip(results, found)]
+        made = [write(dense) for write, dense in zip(writers, found)]
         for n in shared:
             made[n] = made[n].clone()
         return made

@@ -47,7 +47,7 @@ inline float pow_core_f32(float a, float y) {
   const double s = (m - 1) / (m + 1), z = s * s;
   const double l = mad_f64(s, POLY64(z, 0.2829081677454144, 0.3199051016652689, 0.4122092678670637, 0.5770779422002783, 0.9617966941139549, 2.8853900817778495), k);
   const double whole = a == 0 ? -__builtin_inf() : a == __builtin_inff() ? __builtin_inf() : l, exponent = whole == 0 ? 0 : whole * y;
-  const double c = clamped_f64(exponent, -200, 200), n = c + 0x1.8p52 - 0x1.8p52, r = c - n;
+  const double c = exponent < -200 ? -200 : exponent > 200 ? 200 : exponent, n = c + 0x1.8p52 - 0x1.8p52, r = c - n;
   const double p = POLY64(r, 0.00015478019256381966, 0.0013400436153155554, 0.009617994527387036, 0.055503272017481, 0.24022651504901707, 0.6931472067184072, 0.9999999999190965);
   const double e = p * power_of_two_f64(n);
   return e < 0x1p-126 ? from_bits_f32((uint32_t)bits_f64(mad_f64(e, 0x1p149, 0x1p52))) : (float)(e < 0x1p-126 ? 0 : e);
