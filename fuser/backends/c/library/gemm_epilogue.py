@@ -74,11 +74,13 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     types = dot.invars[0].aval.dtype, out.aval.dtype
-    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
     offsets = pieces.offsets if pieces else form.tables
-    epilogue = None if bare else _epilogue(group, dot, form, items is not None and not items.tall)
-    if epilogue is not None and items is None and (placed := epilogue.placed(form)) is not None:
+    epilogue = None if bare else _epilogue(group, dot, form, False)
+    if epilogue is not None and (placed := epilogue.placed(form)) is not None:
         form, epilogue, bare = placed, None, True
+    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
+    if epilogue is not None and items is not None and not items.tall:
+        epilogue = _epilogue(group, dot, form, True)
     sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)
     name, first, last = group.name, 3, len(sizes)
     origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
