@@ -199,6 +199,7 @@ def sections(text: str) -> tuple[str, str]:
     """The two lists as they stand in the page."""
     _, _, rest = text.partition(DELIBERATE)
     first, _, second = rest.partition(PENDING)
+    second, _, _ = second.partition("\n## ")
     body = lambda part, mark: "\n".join(line for line in part.splitlines() if line.startswith(mark))
     return body(first, "|"), body(second, "* ")
 

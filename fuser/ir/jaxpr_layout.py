@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
 from fuser.ir.names import function_name
 from fuser.ir.primitive import Primitive
 from fuser.ir.text import Names
@@ -68,7 +68,8 @@ def _graph(graph: Graph, names: Names, source: bool) -> _Document:
     head = f"{{ lambda {consts}; {inputs}. let" if consts else f"{{ lambda ; {inputs}. let"
     body = _Group((_Break(" "), *eqns), 2, fits=False)
     tail = f"in ({results}{',' if len(graph.outvars) == 1 else ''})"
-    return _Group((_Group((head, body, _Break(" "), tail), 2, fits=False), " }"))
+    inside = _Group((head, body, _Break(" "), tail), 2, fits=False)
+    return _Group((inside, " }"), fits=not (source and graph.eqns))  # a comment ends its line
 
 
 def _eqn(eqn: Eqn, names: Names, read: set[Operand], source: bool) -> _Document:
@@ -82,8 +83,9 @@ def _eqn(eqn: Eqn, names: Names, read: set[Operand], source: bool) -> _Document:
             _Break(" ") if parts else _Break(""),
             _Group((f"{key}=", _value(shown[key], names, source)), fits=False),
         ]
+    one_line = not source or not any(graphs_in(shown))
     brackets: tuple[_Document, ...] = (
-        (_Group(("[", _Group(tuple(parts), 2, fits=False), _Break(""), "]")),) if parts else ()
+        (_Group(("[", _Group(tuple(parts), 2, fits=False), _Break(""), "]"), fits=one_line),) if parts else ()
     )
     operands = "".join(f" {names[v]}" for v in eqn.invars)
     line = f"  # {eqn.source}" if source and eqn.source.file else ""
@@ -97,7 +99,7 @@ def _value(value: Any, names: Names, source: bool) -> _Document:
         parts: list[_Document] = []
         for graph in value:
             parts += [_Break(" ") if parts else _Break(""), _graph(graph, names, source)]
-        return _Group(("(", _Group(tuple(parts), 2, fits=False), _Break(""), ")"))
+        return _Group(("(", _Group(tuple(parts), 2, fits=False), _Break(""), ")"), fits=not source)
     if isinstance(value, np.ndarray) and value.ndim:
         return f"<array{list(value.shape)}>"
     if callable(value) and not isinstance(value, type):

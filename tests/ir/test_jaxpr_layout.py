@@ -66,6 +66,15 @@ def test_the_text(name: str) -> None:
 def test_constants_and_lines() -> None:
     held = fuser.numpy.arange(2.0)
     graph = fuser.make_jaxpr(lambda x: x * held)(X)
-    assert graph.pretty_print().splitlines()[0] == "{ lambda a:f32[2]; b:f32[2]. let"
-    line = graph.pretty_print(source_info=True).splitlines()[1]
-    assert line.startswith("    c:f32[2] = mul b a  # test_jaxpr_layout.py:")
+    assert graph.pretty_print() == "{ lambda a:f32[2]; b:f32[2]. let c:f32[2] = mul b a in (c,) }"
+    lines = graph.pretty_print(source_info=True).splitlines()
+    assert lines[0] == "{ lambda a:f32[2]; b:f32[2]. let" and lines[2] == "  in (c,) }"
+    assert lines[1].startswith("    c:f32[2] = mul b a  # test_jaxpr_layout.py:")
+
+
+def test_a_comment_ends_its_line_in_graphs_inside_too() -> None:
+    graph = fuser.make_jaxpr(PROGRAMS["branches"](fuser))(X)
+    lines = graph.pretty_print(source_info=True).splitlines()
+    eqns = [*graph.eqns, *(eqn for branch in graph.eqns[-1].params["branches"] for eqn in branch.eqns)]
+    assert sum("  # test_jaxpr_layout.py:" in line for line in lines) == len(eqns)
+    assert all(" in (" not in line.partition("#")[2] for line in lines)
