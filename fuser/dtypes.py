@@ -144,11 +144,17 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
 
     ValueError for the dtype of keys, unless `allow_extended_dtype`.
     """
-    found = _dtype(dtype)
+    found = canonical(dtype)
     if not allow_extended_dtype and is_key(found):
         raise ValueError(
             f"canonicalize_dtype called on extended dtype {found} with allow_extended_dtype=False; keys are no numbers: use key_data"
         )
+    return found
+
+
+def canonical(dtype: Any) -> np.dtype:
+    """`canonicalize_dtype` of any dtype, that of keys among them."""
+    found = _dtype(dtype)
     return found if config.enable_x64 else _NARROWED.get(found, found)
 
 
@@ -222,20 +228,20 @@ def of(value: Any) -> tuple[np.dtype, bool]:
     """The dtype that a value has as an array, and whether it is weak; dtypes and scalar types are taken too."""
     kind = type(value)
     if kind in _SCALARS:
-        return canonicalize_dtype(kind), kind is not bool
+        return canonical(kind), kind is not bool
     if kind is type and value in _SCALARS:
-        return canonicalize_dtype(value), value is not bool
+        return canonical(value), value is not bool
     if hasattr(value, "weak_type"):
         return value.dtype, value.weak_type
     if kind is Dim:
         return np.dtype("int32"), True  # as what `dimension_as_value` gives
     found = getattr(value, "dtype", None)
     if isinstance(found, np.dtype) and not isinstance(value, type):
-        return canonicalize_dtype(check_dtype(found, value)), False
+        return canonical(check_dtype(found, value)), False
     if isinstance(value, (str, np.dtype, type)):
         named = check_dtype(_dtype(value), value)
-        return named if _wide() else canonicalize_dtype(named), False
-    return canonicalize_dtype(check_dtype(np.result_type(value), value)), False
+        return named if _wide() else canonical(named), False
+    return canonical(check_dtype(np.result_type(value), value)), False
 
 
 @functools.lru_cache(4096)

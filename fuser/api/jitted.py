@@ -451,7 +451,7 @@ if native is not None:
     native.call_directly(Jitted)
     _wide = tuple(map(np.dtype, "?bhilBHILefdFD"))
     with config.using(enable_x64=False):
-        native.set_dtypes(tuple((d, np.dtype(dtypes.canonicalize_dtype(d))) for d in _wide), KEY)
+        native.set_dtypes(tuple((d, np.dtype(dtypes.canonical(d))) for d in _wide), KEY)
 
 
 def recording(trace: Trace | None) -> bool:

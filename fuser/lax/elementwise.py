@@ -232,7 +232,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     """The operand's bits as another dtype; a last dimension holds the parts where sizes differ. Its derivative is 0."""
     operand = as_value(operand, "bitcast_convert_type")
-    wanted = dtypes.canonicalize_dtype(new_dtype)
+    wanted = dtypes.canonical(new_dtype)
     return bind(E.bitcast_convert_type_p, operand, new_dtype=wanted)
 
 

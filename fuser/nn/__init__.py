@@ -58,7 +58,7 @@ def relu(x: Any) -> Any:
 def _weakly(function: str, x: Any) -> Any:
     """The operand; integers as weak floats, whose dtype gives way to that of what they meet."""
     value = as_value(x, function)
-    return value if is_inexact(value.dtype) else convert(value, dtypes.canonicalize_dtype(float), True)
+    return value if is_inexact(value.dtype) else convert(value, dtypes.canonical(float), True)
 
 
 def relu6(x: Any) -> Any:
@@ -252,7 +252,7 @@ def standardize(
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1, out_sharding: Any = None) -> Any:
     """Each integer as a vector with a 1 at that place; zeros for integers outside."""
     x = fnp.asarray(x)
-    found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    found = dtypes.canonical(float if dtype is None else dtype)
     axis = axis_of(axis, x.ndim + 1, "one_hot")
     wide = fnp.expand_dims(x, axis)
     shape = tuple(num_classes if d == axis else 1 for d in range(x.ndim + 1))

@@ -430,7 +430,7 @@ def angle(z: Any, deg: bool = False) -> Any:
     z = as_value(z, "angle")
     y, x = imag(z), real(z)
     if not is_inexact(x.dtype) or (not is_complex(z.dtype) and not z.ndim):
-        y, x = (convert(part, dtypes.canonicalize_dtype(float)) for part in (y, x))
+        y, x = (convert(part, dtypes.canonical(float)) for part in (y, x))
     result = U.arctan2(y, x)
     return rad2deg(result) if deg else result
 

@@ -309,7 +309,7 @@ def rint(x: Any, /) -> Any:
     """The nearest integer, halves to even, in floating point."""
     x = as_value(x, "rint")
     if not is_inexact(x.dtype):
-        return convert(x, dtypes.canonicalize_dtype(float))
+        return convert(x, dtypes.canonical(float))
     return _each_part(x, lambda part: bind(E.round_p, part, rounding_method=1))
 
 

@@ -317,7 +317,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def _dtype(given: Any, found: np.dtype) -> np.dtype:
-    return dtypes.canonicalize_dtype(found if given is None else np.dtype(given))
+    return dtypes.canonical(found if given is None else np.dtype(given))
 
 
 def make_array_from_callback(

@@ -58,6 +58,11 @@ class _Grid:
         return math.prod(self.axis_sizes) if self.axis_names else 0
 
     @property
+    def split_shape(self) -> Mapping[Any, int]:
+        """Along each axis, into how many parts the arrays are split that a function over the mesh takes and gives."""
+        return self.shape
+
+    @property
     def empty(self) -> bool:
         return not self.axis_names
 

@@ -33,6 +33,7 @@ from fuser.ops.shard_map import Layout, Spec, Specs, shard_map_p
 from fuser.parallel.arrays import from_parts, laid_out, relabelled, same_axes
 from fuser.parallel.eager import divided
 from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.mesh_of_blocks import MeshOfBlocks, on_blocks
 from fuser.parallel.nested import flattened
 from fuser.parallel.network import LINKS
 from fuser.parallel.partial_manual import divisible
@@ -294,6 +295,9 @@ def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Sp
             "function of the outer one, not in a callback"
         )
     arrays = [as_array(v) for v in values]
+    if isinstance(mesh, MeshOfBlocks):
+        whole = lambda mesh, arrays: run(jaxpr, mesh, arrays, in_specs, out_specs)
+        return on_blocks(mesh, whole, arrays, in_specs, out_specs)
     if _divisible(jaxpr, params["manual_axes"], mesh):
         given = [_over(a, sharding(mesh, s)) for a, s in zip(arrays, in_specs)]
         own = {"jaxpr": jaxpr, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}

@@ -102,37 +102,38 @@ static void release(Managed *self) {
     free(self);
 }
 
-/* Whether the array is writable memory of these extents in their order. */
+/* Whether the array is writable memory of as many elements as these extents have, which are not none. */
 static bool dense(PyObject *array, PyObject *extents) {
-    if (!PyArray_CheckExact(array) || !PyArray_CHKFLAGS((PyArrayObject *)array, NPY_ARRAY_CARRAY) ||
-        PyArray_NDIM((PyArrayObject *)array) != PyTuple_GET_SIZE(extents))
+    if (!PyArray_CheckExact(array) || !PyArray_CHKFLAGS((PyArrayObject *)array, NPY_ARRAY_CARRAY))
         return false;
+    npy_intp size = 1;
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(extents); k++)
-        if (PyArray_DIM((PyArrayObject *)array, (int)k) != PyLong_AsSsize_t(PyTuple_GET_ITEM(extents, k)))
-            return false;
-    return PyArray_SIZE((PyArrayObject *)array) > 0;
+        size *= PyLong_AsSsize_t(PyTuple_GET_ITEM(extents, k));
+    return size > 0 && PyArray_SIZE((PyArrayObject *)array) == size;
 }
 
-/* tensor_over(code, extents, shape, strides, otherwise, array): the tensor of this shape and these strides over the memory of an
-   ndarray of these extents, with DLPack's code of its type; `otherwise(array)` for what is no such array. */
+/* tensor_over(code, extents, shape, strides, offset, otherwise, array): the tensor of this shape and these strides that begins
+   `offset` elements into the memory of an ndarray of as many elements as these extents have, with DLPack's code of its type;
+   `otherwise(array)` for what is no such array. */
 static PyObject *tensor_over(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    if (count != 6 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3])) {
-        PyErr_SetString(PyExc_TypeError, "tensor_over takes a code, three tuples, a function and an array");
+    if (count != 7 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "tensor_over takes a code, three tuples, an offset, a function and an array");
         return NULL;
     }
     Py_ssize_t ndim = PyTuple_GET_SIZE(args[2]);
     if (torch_exchange == NULL || torch_exchange->give == NULL || ndim > NPY_MAXDIMS ||
-        PyTuple_GET_SIZE(args[3]) != ndim || !dense(args[5], args[1]))
-        return PyErr_Occurred() ? NULL : PyObject_CallOneArg(args[4], args[5]);
+        PyTuple_GET_SIZE(args[3]) != ndim || !dense(args[6], args[1]))
+        return PyErr_Occurred() ? NULL : PyObject_CallOneArg(args[5], args[6]);
     Managed *own = malloc(sizeof *own);
     if (own == NULL)
         return PyErr_NoMemory();
-    PyArrayObject *array = (PyArrayObject *)args[5];
-    *own = (Managed){.major = MAJOR, .array = Py_NewRef(args[5]), .release = release};
+    PyArrayObject *array = (PyArrayObject *)args[6];
+    *own = (Managed){.major = MAJOR, .array = Py_NewRef(args[6]), .release = release};
     own->tensor = (Described){.data = PyArray_DATA(array), .device = {HOST, 0}, .ndim = (int32_t)ndim};
     own->tensor.dtype.code = (uint8_t)PyLong_AsLong(args[0]);
     own->tensor.dtype.bits = (uint8_t)(8 * PyArray_ITEMSIZE(array));
     own->tensor.dtype.lanes = 1;
+    own->tensor.byte_offset = (uint64_t)(PyLong_AsSsize_t(args[4]) * PyArray_ITEMSIZE(array));
     own->tensor.shape = own->extents;
     own->tensor.strides = own->extents + ndim;
     for (Py_ssize_t k = 0; k < ndim; k++) {
@@ -141,7 +142,7 @@ static PyObject *tensor_over(PyObject *module, PyObject *const *args, Py_ssize_t
     }
     void *found = NULL;
     if (PyErr_Occurred() || torch_exchange->give(own, &found) != 0) {
-        Py_DECREF(args[5]);
+        Py_DECREF(args[6]);
         free(own);
         return NULL;
     }

@@ -84,3 +84,11 @@ def test_what_is_refused(name: str) -> None:
     with pytest.raises(Exception) as mine:
         REFUSED[name](fuser)
     assert type(mine.value) in type(theirs.value).__mro__ or isinstance(mine.value, type(theirs.value))
+
+
+def test_keys_are_no_dtype_that_arrays_of_numbers_get_and_yet_lie_anywhere() -> None:
+    for m in (fuser, jax):
+        keys = m.random.split(m.random.key(0), 4)
+        place = m.sharding.SingleDeviceSharding(m.devices()[0])
+        made = m.make_array_from_callback((4,), place, lambda index, keys=keys: keys[index])
+        assert made.dtype == keys.dtype == m.dtypes.canonicalize_dtype(keys.dtype, allow_extended_dtype=True)

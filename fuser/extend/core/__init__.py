@@ -63,9 +63,9 @@ __all__ = [
 ]
 
 
-def check_jaxpr(jaxpr: Jaxpr) -> None:
-    """JaxprTypeError where the graph is not well formed: a value used before it is made, a type that is not its rule's."""
-    check(jaxpr)
+def check_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    """The graph; JaxprTypeError where it is not well formed: a value used before it is made, a type that is not its rule's."""
+    return check(jaxpr)
 
 
 class DropVar(Var):

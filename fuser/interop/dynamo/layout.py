@@ -24,6 +24,19 @@ _BFLOAT16 = 4
 
 
 @dataclass(frozen=True)
+class View:
+    """Where the elements of a view are in the memory of a tensor; strides and the offset in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The view of a tensor."""
+        return tensor.as_strided(self.shape, self.strides, tensor.storage_offset() + self.offset)
+
+
+@dataclass(frozen=True)
 class Layout:
     """`order` are the dimensions by falling stride; `repeated` those along which one element is read again."""
 
@@ -64,16 +77,23 @@ class Layout:
             return otherwise
         return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise)
 
-    def writer(self, dtype: np.dtype) -> Callable[[Any], torch.Tensor]:
-        """`tensor`, for results of a dtype: at once, without Python, where they lie on the host."""
+    @functools.cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Those of `tensor`'s tensors, in elements."""
+        found, stride = [0] * len(self.shape), 1
+        for d in reversed(self.order):
+            found[d] = 0 if d in self.repeated else stride
+            stride *= self.narrow[d]
+        return tuple(found)
+
+    def writer(self, dtype: np.dtype, view: View | None = None) -> Callable[[Any], torch.Tensor]:
+        """`tensor`, or a view of it, for results of a dtype: at once, without Python, where they lie on the host."""
         code = _BFLOAT16 if dtype.name == "bfloat16" else _CODES.get(dtype.kind)
+        otherwise = self.tensor if view is None else lambda dense: view.of(self.tensor(dense))
         if code is None or not _exchange():
-            return self.tensor
-        moving = np.cumprod([1, *self.dense[:0:-1]])[::-1] if self.dense else []
-        strides = [0] * len(self.shape)
-        for d, stride in zip(self.order, moving):
-            strides[d] = 0 if d in self.repeated else int(stride)
-        return functools.partial(native.tensor_over, code, self.dense, self.shape, tuple(strides), self.tensor)
+            return otherwise
+        own = view or View(self.shape, self.strides, 0)
+        return functools.partial(native.tensor_over, code, self.dense, own.shape, own.strides, own.offset, otherwise)
 
     def value(self, dense: Any) -> Any:
         """The traced tensor of a traced dense array."""

@@ -98,9 +98,10 @@ class _Entry:
         found = []
         for witness in range(2):
             scope = Scope(witness)
-            names = {str(e): scope.variable(f"n{k}") for k, e in enumerate(symbolic)}
+            names: dict[str, Any] = {str(e): scope.variable(f"n{k}") for k, e in enumerate(symbolic)}
+            extent = functools.partial(_named, names)
             try:
-                avals = self._graph(arguments, lambda e, names=names: names.get(str(e), e)).out_avals
+                avals = self._graph(arguments, extent).out_avals
             except (InconclusiveDimensionOperation, TypeError, ValueError):
                 return None
             found.append([(tuple(map(str, a.shape)), a.dtype) for a in avals])
@@ -152,6 +153,11 @@ class _Gradients:
 
         _, pull = vjp(function, *[arguments[n] for n in chosen])
         return conjugated(pull(conjugated(cotangents)))
+
+
+def _named(names: dict[str, Any], extent: Any) -> Any:
+    """The variable that stands for a symbolic size; other extents as they are."""
+    return names.get(str(extent), extent) if isinstance(extent, torch.SymInt) else extent
 
 
 def _is_inexact(x: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,9 @@ torch = pytest.importorskip("torch")
 F, nn = torch.nn.functional, torch.nn
 
 import fuser.torch  # noqa: E402
-from fuser.interop.dynamo.layout import layout_of  # noqa: E402
+from fuser.interop.dynamo import backend  # noqa: E402
+from fuser.interop.dynamo.divide import divided  # noqa: E402
+from fuser.interop.dynamo.layout import View, layout_of  # noqa: E402
 from fuser.interop.dynamo.program import Program  # noqa: E402
 from fuser.runtime.array import from_torch, numpy_dtype  # noqa: E402
 from tests.interop.dynamo.agreement import agree  # noqa: E402
@@ -191,6 +194,22 @@ def test_arguments_and_views_are_handed_on_without_copies() -> None:
     assert x.ne(5).all() and y.eq(1).all() and d.eq(x[:1]).all()
 
 
+def test_views_of_results_are_made_at_once(whole: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[Any] = []
+    monkeypatch.setattr(backend, "divided", lambda *given: graphs.append(divided(*given)) or graphs[-1])
+
+    def viewed(x: Any, w: Any) -> Any:
+        h = torch.tanh(x @ w)
+        doubled = h * 2
+        return h.reshape(2, 3, 6).transpose(0, 1), doubled.t(), h.square()[1:, ::2], h.sum(0).expand(2, 6)
+
+    torch.manual_seed(0)
+    agree(viewed, torch.randn(6, 4, requires_grad=True), torch.randn(4, 6, requires_grad=True))
+    assert len(graphs) == 2
+    for node in (n for graph in graphs for n in graph.graph.nodes if n.op == "call_function"):
+        assert node.target is operator.getitem or node.args[0].op == "placeholder", node.format_node()
+
+
 def test_functions_are_operators_that_survive_compilation_and_export(whole: None, programs: list[Program]) -> None:
     import fuser.numpy as fnp
 
@@ -324,6 +343,12 @@ def test_tensors_lie_over_results(dtype: torch.dtype) -> None:
         found = layout.writer(numpy_dtype(dtype))(dense)
         assert found.dtype == dtype and found.stride() == layout.tensor(dense).stride() and torch.equal(found, like)
         assert found.numel() == 0 or found.data_ptr() == dense.ctypes.data
+    for view in (x[1:, ::2], x.flatten(), x.permute(2, 1, 0), x[:, None].expand(2, 3, 3, 4)):
+        layout, dense = layout_of(x.shape, x.stride()), numpy.array(from_torch(x)._data)
+        place = View(tuple(view.shape), view.stride(), view.storage_offset())
+        for found in (layout.writer(numpy_dtype(dtype), place)(dense), place.of(layout.tensor(dense))):
+            assert found.stride() == view.stride() and torch.equal(found, view)
+            assert found.data_ptr() == dense.ctypes.data + view.storage_offset() * dense.itemsize
     fixed = numpy.array(from_torch(x)._data)
     fixed.flags.writeable = False  # a tensor may be written to, this memory not
     found = layout_of(x.shape, x.stride()).writer(numpy_dtype(dtype))(fixed)

@@ -7,7 +7,9 @@ loops, or the innermost where they are few; where there are many pieces each thr
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +40,7 @@ from fuser.kernel.operands import operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 OUTER = 16  # outer iterations from which they are shared out, rather than those along the vector
+ENOUGH = 128  # shared iterations that leave no thread much longer at work than others
 NARROW = 4  # elements along the vector for which a vector loop is not worth its code
 BLOCK = 64  # iterations across narrow pieces that are done with before the next
 # A thread's first iteration, and the next thread's.
@@ -79,6 +82,7 @@ class Elementwise(Emitter):
         self.sources: dict[Scalar, Element] = {}  # loads that are read elsewhere, in tiles
         self.wide: dict[Scalar, Element] = {}  # loads of less than 32 bits that are read from wider numbers
         self.targets: dict[Store, Element] = {}  # stores that go elsewhere first, to tiles or blocks
+        self.repeated: dict[Scalar, str] = {}  # arrays of what coalesced rows repeat, where they stand before all loops
         self.waiting: tiled_pieces.Waiting | None = None  # results of narrow pieces that stand in tiles
         self.single = frozenset(node for piece in self.pieces.values() for node in piece.single)
         inner = (
@@ -207,8 +211,13 @@ class Elementwise(Emitter):
         share = self.threads and not self.taken and not self.dealt
         count = math.prod(span.extent for span in outer)
         around = share and (piece.tiling is not None or count >= OUTER)
-        if around and piece.coalescing is None and (outer or piece.tiling is not None):
-            self.shared(len(outer) + 2 * (piece.tiling is not None))
+        rows = piece.coalescing
+        once = rows is not None and coalescing.stands_still(rows, [span.axis for span in outer])
+        if once:
+            self.open()
+            self.repeated = coalescing.repeated(self, piece, along[self.vector])
+        if around and (rows is None or once) and (outer or piece.tiling is not None):
+            self.shared(_collapsed(outer) if piece.tiling is None else len(outer) + 2)
             share = False
         for span in outer:
             self._over(span, one=not around)
@@ -245,6 +254,9 @@ class Elementwise(Emitter):
                 self.env.pop(node, None)
         for _ in outer:
             self.close()
+        if once:
+            self.close()
+            self.repeated = {}
 
     def _in_register_tiles(self, piece: Piece, along: dict[Axis, Span], share: bool) -> None:
         """Whole tiles of neighbours, and those that are left one by one; the threads may share both."""
@@ -271,6 +283,10 @@ class Elementwise(Emitter):
 
     def _plain(self, piece: Piece, span: Span, share: bool, masked: bool) -> None:
         """One loop along the vector."""
+        if piece.counted and not share:
+            self.pragma("omp simd")
+            self._run(piece, replace(span, begin="0", end=str(span.extent)))
+            return
         if share:
             self.pragma("omp for simd schedule(simd: static) nowait")
             self._run(piece, span, one=False)
@@ -344,6 +360,12 @@ class Elementwise(Emitter):
         """Declare an array for a part of what a store writes."""
         param = self.kernel.params[store.param]
         return self.buffer(spell.storage(param.dtype), f"{param.name}_{what}", extent)
+
+
+def _collapsed(outer: Sequence[Span]) -> int:
+    """Loops whose iterations threads share as one count, from which each loop's number has to be told again: the fewest with enough."""
+    counts = itertools.accumulate((span.extent for span in outer), operator.mul)
+    return next((n for n, count in enumerate(counts, 1) if count >= ENOUGH), len(outer))
 
 
 def _cut(kernel: Kernel, loops: Loops, asked: Schedule) -> Cut:

@@ -38,6 +38,7 @@ class Piece:
     stores: tuple[Store, ...]
     tiling: tiling.TransposedAccess | None = None
     coalescing: coalescing.Rows | None = None
+    counted: bool = False  # rows of few whole vectors, whose number of elements stands in the text
     tiles_in: tuple[staging.Tile, ...] = ()
     tiles_out: tuple[staging.Tile, ...] = ()
     fission: tuple[tuple[Scalar, ...], ...] = ()
@@ -77,6 +78,8 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
         return _fissioned(replace(piece, tiling=crossing), kernel, loops, asked, fission.TILED)
     if not asked.forbids("coalescing"):
         rows = coalescing.short_rows(kernel, loops)
+        if rows is not None and coalescing.in_registers(rows, loops):
+            return replace(piece, counted=True)
         if rows is not None:
             return _fissioned(replace(piece, coalescing=rows), kernel, loops, asked, 1)
     if not asked.forbids("strip_mining") and (strips := strip_mining.strips(piece.nodes, piece.stores, loops)):

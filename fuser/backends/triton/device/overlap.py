@@ -76,9 +76,10 @@ def steps(plan: Plan, groups: Sequence[FusionGroup], target: Target) -> list[Ste
     if not exchanges:
         return plain
     touched = [_touched(plan, group) for group in groups]
-    units = _placed(_units(groups, exchanges, plan.outputs), groups, touched) or _placed(
-        [_Unit([n]) for n in exchanges], groups, touched
-    )
+    units = _placed(_units(groups, exchanges, plan.outputs), groups, touched)
+    if units is None:
+        units = _placed([_Unit([n]) for n in exchanges], groups, touched)
+    assert units is not None  # an exchange by itself waits for earlier ones alone
     inside = {n for unit in units for n in unit.groups}
     main = [n for n in range(len(groups)) if n not in inside]
     _limit(units, seconds := [_seconds(groups[n], target) for n in main])
