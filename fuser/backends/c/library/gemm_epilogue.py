@@ -206,9 +206,12 @@ class Epilogue(Emitter):
         runs = [(form.rows, walk.rows), (form.columns, walk.columns), *zip(form.batch, walk.batch)]
         steps = [_step(offset, axes) for _, axes in runs]
         around = {axis for _, axes in runs for axis in axes}
-        if offset.offset or None in steps or steps[1] not in (0, 1) or not around.issuperset(offset.atoms):
+        if offset.offset or steps[1] not in (0, 1) or not around.issuperset(offset.atoms):
             return None
-        rows, columns, *batch = (replace(run, c=step) for (run, _), step in zip(runs, steps))
+        found = [replace(run, c=step) for (run, _), step in zip(runs, steps) if step is not None]
+        if len(found) < len(runs):
+            return None
+        rows, columns, *batch = found
         return replace(form, rows=rows, columns=columns, batch=tuple(batch))
 
     def invariants(self) -> list[Scalar]:
