@@ -290,3 +290,42 @@ def test_rows_with_computed_indices_run_under_a_mask(extent: int, dtype: Any) ->
         np.testing.assert_allclose(
             np.asarray(f(x, table, places)), wanted, rtol=0, atol=(1e-5 if dtype is np.float32 else 1e-13)
         )
+
+
+def depthwise(x: Any, k: Any) -> Any:
+    """A convolution of each channel by itself, written over slices: nine rows of weights, which all pixels share."""
+    rows, columns = x.shape[1] - 2, x.shape[2] - 2
+    return sum(x[:, i : i + rows, j : j + columns] * k[..., i, j, :] for i in range(3) for j in range(3))
+
+
+@pytest.mark.parametrize("channels", [2, 3, 8, 16, 20, 32, 48, 64])
+def test_what_many_rows_repeat_is_read_once_for_all_of_them(channels: int) -> None:
+    """Coalesced into one loop, beside blocks of what is repeated; rows of few whole vectors are counted instead, and registers hold it."""
+    random = np.random.default_rng(channels)
+    x, k = (random.standard_normal(shape).astype(np.float32) for shape in ((2, 40, 37, channels), (3, 3, channels)))
+    (source,) = fuser.jit(depthwise, backend="c").lower(x, k).sources
+    (schedule,) = source.schedules.values()
+    counted = channels in (16, 32)
+    room = 9 * 16 * channels * 4 <= 24_000
+    assert bool(schedule.coalescing) is (room and not counted)
+    assert (f"< {channels}; ++" in source.text) is counted
+    wanted = depthwise(x.astype(np.float64), k.astype(np.float64))
+    scale = depthwise(np.abs(x).astype(np.float64), np.abs(k).astype(np.float64))
+    error = np.abs(np.asarray(fuser.jit(depthwise, backend="c")(x, k)) - wanted)
+    assert np.all(error <= 10 * np.finfo(np.float32).eps * scale)
+
+
+@pytest.mark.parametrize("channels", [3, 16, 20])
+def test_what_rows_repeat_may_change_with_outer_loops(channels: int) -> None:
+    """Weights of an image's own are written out for each image."""
+    random = np.random.default_rng(channels)
+    x, k = random.standard_normal((5, 40, 37, channels)), random.standard_normal((5, 1, 1, 3, 3, channels))
+    x, k = x.astype(np.float32), k.astype(np.float32)
+    scale = depthwise(np.abs(x).astype(np.float64), np.abs(k).astype(np.float64))
+    error = np.abs(np.asarray(fuser.jit(depthwise)(x, k)) - depthwise(x.astype(np.float64), k.astype(np.float64)))
+    assert np.all(error <= 10 * np.finfo(np.float32).eps * scale)
+
+
+@pytest.mark.parametrize("extent", [16, 32, 48, 64])
+def test_rows_of_whole_vectors(extent: int) -> None:
+    agree(rows, arguments(extent, np.float32), 6e-6)

@@ -32,14 +32,14 @@ from fuser.backends.c.function import (
 from fuser.backends.c.library import on_demand, small_gemm
 from fuser.backends.c.schedules import masking
 from fuser.ir.graph import Eqn, Graph
-from fuser.ir.index import Axis
+from fuser.ir.index import Affine, Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel, Sweep
-from fuser.kernel.loops import Loops, arrange
+from fuser.kernel.loops import Loops
 from fuser.kernel.lower import lower
-from fuser.kernel.operands import operands
+from fuser.kernel.operands import computed, index_axes, operands
 from fuser.legalise.implicit_gemm import patches
 from fuser.legalise.strided_operands import Matrices, Run, form_of, laid, matrices
 from fuser.partition.axes import Views, is_view
@@ -74,9 +74,11 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     types = dot.invars[0].aval.dtype, out.aval.dtype
-    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside)
+    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
     offsets = pieces.offsets if pieces else form.tables
-    epilogue = None if bare else _epilogue(group, dot, form, items is not None and items.alone)
+    epilogue = None if bare else _epilogue(group, dot, form, items is not None and not items.tall)
+    if epilogue is not None and items is None and (placed := epilogue.placed(form)) is not None:
+        form, epilogue, bare = placed, None, True
     sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)
     name, first, last = group.name, 3, len(sizes)
     origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
@@ -122,14 +124,14 @@ def gemm_sizes(form: Matrices, epilogue: bool) -> tuple[int, ...]:
     return (*plain, int(epilogue), len(form.batch), *batch)
 
 
-def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices, alone: bool) -> Epilogue:
-    """What writes the epilogue; the product is small and `alone`, or one of many blocks."""
+def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices, items: bool) -> Epilogue:
+    """What writes the epilogue; the product is of small `items`, each of which is a block as a whole, or one of many blocks."""
     (product,) = dot.outvars
     eqns = tuple(eqn for eqn in group.graph.eqns if eqn is not dot)
     graph = Graph((*group.graph.invars, product), (), (), eqns, group.graph.outvars, group.name)
     kernel = lower(FusionGroup(Kind.ELEMENTWISE, graph, group.parallel, (), group.name, group.sources, group.layout))
     kernel = decompose(kernel, spell.TABLE.has)
-    return Epilogue(kernel, len(graph.invars) - 1, Walk(group.layout[product], form), alone)
+    return Epilogue(kernel, len(graph.invars) - 1, Walk(group.layout[product], form), items)
 
 
 class Walk:
@@ -139,6 +141,7 @@ class Walk:
         def axes(runs: Sequence[Run]) -> list[Axis]:
             return [axis for run in runs for d in run.dims if (axis := layout[d]) is not None]
 
+        self.batch = [axes([run]) for run in form.batch]
         self.items, self.rows, self.columns = axes(form.batch), axes([form.rows]), axes([form.columns])
 
     def loops(self) -> Loops:
@@ -147,17 +150,33 @@ class Walk:
         return Loops(axes, (), {axis: axis.extent for axis in axes}, frozenset(), inner)
 
 
+def _one_row(kernel: Kernel, product: int, walk: Walk) -> bool:
+    """Whether the columns of each row are followed by those of the next, in all that the epilogue reads and writes of them."""
+    if len(walk.rows) != 1 or len(walk.columns) != 1:
+        return False
+    [row], [column] = walk.rows, walk.columns
+    loads = [node for node in kernel.nodes if node.op == "load" and node.attr.param != product]
+    indices = [node.attr.offset for node in loads] + [store.offset for store in kernel.stores]
+    indices += [node.attr for node in kernel.nodes if node.op == "index"]
+    if any(node.args for node in loads) or any(computed(index) for index in indices):
+        return False
+    return all(
+        isinstance(atom, Axis) for index in indices if index_axes(index) & {row, column} for atom in index.atoms
+    ) and all(index.coefficient(row) == index.coefficient(column) * column.extent for index in indices)
+
+
 class Epilogue(Emitter):
     """Elementwise over one block of the product, on the thread that computed it."""
 
     short_loops = True
 
-    def __init__(self, kernel: Kernel, product: int, walk: Walk, alone: bool) -> None:
+    def __init__(self, kernel: Kernel, product: int, walk: Walk, items: bool) -> None:
         loops = walk.loops()
         # Where rows lie one after the other in all arrays, those of one small product are written as one.
-        self.one_row = alone and len(walk.columns) == len(walk.rows) == 1 and len(arrange(kernel).parallel) == 1
+        self.one_row = items and _one_row(kernel, product, walk)
         if self.one_row:
-            loops = replace(loops, extents={walk.rows[0]: 1, walk.columns[0]: loops.count(loops.parallel)})
+            [row], [column] = walk.rows, walk.columns
+            loops = replace(loops, extents={**loops.extents, row: 1, column: row.extent * column.extent})
         super().__init__(kernel, loops)
         self.product = product  # the parameter that stands for the product
         self.walk = walk
@@ -170,6 +189,25 @@ class Epilogue(Emitter):
         (written,) = self.module().functions
         parameters = (*ARGUMENTS, *self.block_arguments)
         return replace(written, name=Own("_epilogue"), parameters=parameters, static=True, first_size=first_size)
+
+    def placed(self, form: Matrices) -> Matrices | None:
+        """The product with the strides at which it is written, where all that is done with it is to put it elsewhere: then gemm
+        does so itself. None where more is done, or columns do not lie dense."""
+        (sweep,) = self.kernel.sweeps
+        stores = sweep.row_stores
+        if len(stores) != 1 or stores[0].value.op != "load" or stores[0].value.attr.param != self.product:
+            return None
+        (store,) = stores
+        if self.kernel.params[store.param].dtype != self.kernel.params[self.product].dtype:
+            return None
+        walk, offset = self.walk, store.offset
+        runs = [(form.rows, walk.rows), (form.columns, walk.columns), *zip(form.batch, walk.batch)]
+        steps = [_step(offset, axes) for _, axes in runs]
+        around = {axis for _, axes in runs for axis in axes}
+        if offset.offset or None in steps or steps[1] not in (0, 1) or not around.issuperset(offset.atoms):
+            return None
+        rows, columns, *batch = (replace(run, c=step) for (run, _), step in zip(runs, steps))
+        return replace(form, rows=rows, columns=columns, batch=tuple(batch))
 
     def invariants(self) -> list[Scalar]:
         """Nothing of the product, though one of a single element has no axis: its block is there in the loop."""
@@ -248,3 +286,16 @@ class Epilogue(Emitter):
                 element = spell.load(dtype, rounded)
             return code(element)
         return super().expression(node)
+
+
+def _step(offset: Affine, axes: Sequence[Axis]) -> int | None:
+    """How far neighbours of a running number over axes lie apart; 0 where there is one, None where they lie unevenly."""
+    step, count = 0, 1
+    for axis in reversed(axes):
+        found = offset.coefficient(axis)
+        if axis.extent == 1:
+            continue
+        if count > 1 and found != step * count:
+            return None
+        step, count = (found if count == 1 else step), count * axis.extent
+    return step

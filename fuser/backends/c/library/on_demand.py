@@ -75,7 +75,18 @@ def address(function: tuple[Any, ...]) -> int:
     return address
 
 
-PARTS = ("poll", "base", "packed", "tables", "implicit", "unpacked", "gemv", "inner", "gemm")  # of the text, in gemm/
+PARTS = (
+    "poll",
+    "base",
+    "packed",
+    "tables",
+    "implicit",
+    "unpacked",
+    "gemv",
+    "inner",
+    "narrow",
+    "gemm",
+)  # of the text, in gemm/
 
 
 def gemm_text(operand: np.dtype, out: np.dtype) -> str:

@@ -32,6 +32,9 @@ from fuser.legalise.strided_operands import Matrices, Run
 MOST = 8  # rows, columns and steps of an item
 MOST_LINED = 16  # where its rows are vectors
 MOST_WORK = 216  # multiplications of an item, where its rows are no vectors
+MOST_WRITTEN = 256  # of an item whose rows are written out; more rows than these are a loop
+MOST_ROWS = 128  # of an item whose rows of up to half a vector are a loop
+MOST_HELD = 48  # rows of the second matrix, most of which stay in registers
 MOST_ALONE = 16  # rows, columns and steps of a product that is one item
 FEWEST = 32  # rows of a matrix that are taken as items
 FARTHEST = 4096  # elements between neighbours
@@ -52,6 +55,8 @@ class Items:
     rb: int
     cb: int
     tall: bool
+    c: int = 0  # elements from an item's result to the next one's, and from row to row
+    rc: int = 0
 
     @property
     def alone(self) -> bool:
@@ -61,7 +66,18 @@ class Items:
     @property
     def lined(self) -> bool:
         """Whether a row of the result is one vector; of one item it may be a part of one."""
-        return self.alone or (self.cb == 1 and self.N in (4, 8, 16))
+        return self.alone or (self.cb == 1 and self.N in (4, 8, 16)) or self.narrow
+
+    @property
+    def narrow(self) -> bool:
+        """Whether rows of the result are at most half a vector, and those of the second matrix stay in registers: gemm computes whole
+        vectors of columns, most of which would be in vain."""
+        return self.cb == 1 and not self.tall and 1 < self.N <= MOST_LINED // 2 and self.K <= MOST_HELD
+
+    @property
+    def looped(self) -> bool:
+        """Whether rows are a loop."""
+        return self.alone or self.M * self.K > MOST_WRITTEN
 
     @property
     def lanes(self) -> int:
@@ -69,9 +85,9 @@ class Items:
         return max(4, 1 << (self.N - 1).bit_length())
 
 
-def items_of(form: Matrices, operand: np.dtype, out: np.dtype, inside: bool) -> Items | None:
+def items_of(form: Matrices, operand: np.dtype, out: np.dtype, inside: bool, bare: bool) -> Items | None:
     """The product as items that are written out; None if gemm does better. One small product is written out `inside` a loop
-    alone: its text is for one size, and elsewhere a new size is to compile nothing."""
+    alone: its text is for one size, and elsewhere a new size is to compile nothing. `bare`: nothing follows it in its kernel."""
     if operand != out or on_demand.accumulator(out) != out:
         return None
     rows, columns = form.rows, form.columns
@@ -83,20 +99,25 @@ def items_of(form: Matrices, operand: np.dtype, out: np.dtype, inside: bool) -> 
         dense = (rows.c, columns.c) in ((columns.extent, 1), (0, 1)) or (columns.extent, rows.c) == (1, 1)
         return found if max(found.M, found.N, found.K) <= MOST_ALONE and dense else None
     if not form.batch:
-        found = Items(rows, 1, columns.extent, form.depth, 0, form.ca, form.rb, columns.b, True)
+        found = Items(rows, 1, columns.extent, form.depth, 0, form.ca, form.rb, columns.b, True, columns.extent)
         if columns.extent > MOST or form.depth > MOST:
             return None
     elif len(form.batch) == 1:
-        found = Items(
-            form.batch[0], rows.extent, columns.extent, form.depth, rows.a, form.ca, form.rb, columns.b, False
-        )
+        [run] = form.batch
+        strides = rows.a, form.ca, form.rb, columns.b
+        size = rows.extent * columns.extent
+        places = (run.c, rows.c) if bare else (size, columns.extent)  # what follows reads a block
+        found = Items(run, rows.extent, columns.extent, form.depth, *strides, False, *places)
     else:
         return None
+    if found.narrow:
+        few = found.M <= MOST_ROWS
+    else:
+        most = MOST_LINED if found.lined else MOST
+        few = max(found.M, found.N, found.K) <= most and (found.lined or found.M * found.N * found.K <= MOST_WORK)
     near = all(abs(s) <= FARTHEST for s in (found.run.a, found.run.b, found.ra, found.ca, found.rb, found.cb))
-    most = MOST_LINED if found.lined else MOST
-    few = max(found.M, found.N, found.K) <= most and (found.lined or found.M * found.N * found.K <= MOST_WORK)
-    dense = found.run.c == found.M * found.N
-    return found if near and few and dense else None
+    dense = (found.narrow and columns.c == 1) or found.run.c == found.M * found.N
+    return found if near and few and (dense or not bare) else None
 
 
 POINTERS = ("a", "b", "c")
@@ -136,9 +157,10 @@ def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, cou
         builder.pragma("omp simd")
     t = builder.count("t", "0", count)
 
-    def at(array: Variable, step: int, row: int, column: int = 0) -> Element:
+    def at(array: Variable, step: int, row: int | Code, column: int = 0) -> Element:
         """An element of item `t`."""
-        return builder.at(array, *([code(f"{step} * {{}}", t)] if step else []), row + column)
+        of_item = [code(f"{step} * {{}}", t)] if step else []
+        return builder.at(array, *of_item, *([row + column] if isinstance(row, int) else [row, column]))
 
     def terms(m: int, factors: Sequence[Part]) -> Code:
         """The sum of products of a row of the first matrix with these."""
@@ -146,19 +168,45 @@ def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, cou
         return _in_order(of_row, factors)
 
     if items.lined:
-        rows = [
-            builder.let(row, f"b{p}", f"*(const {row} *)&{{}}", at(b, items.run.b, p * items.rb))
-            for p in range(items.K)
-        ]
+        rows = [_row(builder, items, row, f"b{p}", at(b, items.run.b, p * items.rb)) for p in range(items.K)]
+    if items.looped and items.lined:
+        m = builder.count("m", "0", items.M)
+        of_row = [at(a, items.run.a, code(f"{items.ra} * {{}}", m), p * items.ca) for p in range(items.K)]
+        _leave_row(builder, items, row, at(c, items.c, code(f"{items.rc} * {{}}", m)), _in_order(of_row, rows))
+        builder.close()
+        builder.close()
+        return tuple(builder.statements)
     for m in range(items.M):
         if items.lined:
-            builder.do(f"*({row} *)&{{}} = {{}};", at(c, items.M * items.N, m * items.N), terms(m, rows))
+            _leave_row(builder, items, row, at(c, items.c, m * items.rc), terms(m, rows))
             continue
         for n in range(items.N):
             column = [at(b, items.run.b, p * items.rb, n * items.cb) for p in range(items.K)]
-            builder.set(at(c, items.M * items.N, m * items.N, n), terms(m, column))
+            builder.set(at(c, items.c, m * items.rc, n), terms(m, column))
     builder.close()
     return tuple(builder.statements)
+
+
+def _row(builder: Builder, items: Items, row: str, name: str, first: Element) -> Variable:
+    """A row of the second matrix in a register; a part of a vector is gathered from its numbers."""
+    if items.lanes == items.N:
+        return builder.let(row, name, f"*(const {row} *)&{{}}", first)
+    value = builder.var(row, name, "{{0}}")
+    for n in range(items.N):
+        builder.do(f"{{}}[{n}] = (&{{}})[{n}];", value, first)
+    return value
+
+
+def _leave_row(builder: Builder, items: Items, row: str, first: Element, value: Code) -> None:
+    """Store a row of the result."""
+    if items.lanes == items.N:
+        builder.do(f"*({row} *)&{{}} = {{}};", first, value)
+        return
+    builder.open()
+    result = builder.let(row, "result", value)
+    for n in range(items.N):
+        builder.do(f"(&{{}})[{n}] = {{}}[{n}];", first, result)
+    builder.close()
 
 
 def _in_order(left: Sequence[Part], right: Sequence[Part]) -> Code:
@@ -191,11 +239,11 @@ def _one(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, items
 
 
 def _part(items: Items, kind: str, epilogue: bool, one_row: bool) -> tuple[Statement, ...]:
-    size, a, b = items.M * items.N, items.run.a, items.run.b
+    size, a, b, c = items.M * items.N, items.run.a, items.run.b, items.c
     of_items, of_epilogue = Own("_items"), Own("_epilogue")
     builder = Builder()
     if not epilogue:
-        builder.do(f"{{}}(a + {a} * first, b + {b} * first, c + {size} * first, last - first);", of_items)
+        builder.do(f"{{}}(a + {a} * first, b + {b} * first, c + {c} * first, last - first);", of_items)
     elif items.tall:
         builder.buffer(kind, "block", CHUNK * items.N)
         builder.do(f"{{}}(a + {a} * first, b, block, last - first);", of_items)

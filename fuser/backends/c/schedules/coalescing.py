@@ -3,14 +3,14 @@
 Rows of 3, 7 or 30 numbers lie one after the other, so that a loop over all of them runs in whole vectors. What changes along a
 row alone (a bias, the weights of channels) is written out for a block of rows first, and so is what changes from row to
 row alone; both lie in the core's own cache. Where nothing is shared, as in a piece without the tests that kept its loops apart, rows
-are one run of memory.
+are one run of memory. Rows of whole vectors are counted in the text instead, where registers hold what they share.
 
 Polychronopoulos, "Loop coalescing: a compiler transformation for parallel machines" (ICPP 1987).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
+from fuser.kernel.operands import computed, index_axes, index_of, needed, operands, own_axes, within_sweep
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise, Span
@@ -33,7 +33,9 @@ LONGEST = 64  # elements of a row: longer ones are vectors enough
 ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole vectors whatever its rows have
 MOST_ROWS = 1024  # of a block without values that rows share, which needs no room
 FEWEST_ROWS = 32  # for which writing out what rows share pays
-MOST_SHARED = 6  # values that are written out
+SHARED_BYTES = TARGET.levels[0].capacity / 2  # of values that are written out, which each block of rows reads again
+LANES = TARGET.vector // 4  # numbers of a vector
+WORKING = 8  # registers that are not free for what rows share
 X = Variable("x", "int64_t")  # the running element of a block
 
 
@@ -52,15 +54,29 @@ def short_rows(kernel: Kernel, loops: Loops) -> Rows | None:
     along = loops.vector
     if along is None or kernel.reduced or not 1 < loops.extents[along] < LONGEST:
         return None
-    if loops.extents[along] % (TARGET.vector // 4) == 0:
-        return None
     nodes = kernel.sweeps[0].row
     if any(is_complex(node.dtype) for node in nodes):
         return None
     for row in loops.parallel:
         if row is not along and loops.extents[row] >= FEWEST_ROWS and _dense(kernel, row, along, loops):
-            return _split(kernel, row, along, loops)
+            return _paying(_split(kernel, row, along, loops), loops)
     return None
+
+
+def in_registers(rows: Rows, loops: Loops) -> bool:
+    """Whether rows are few whole vectors, of which registers hold what is repeated: rows that are counted in the text, which compilers write
+    out, then read it once for all of them."""
+    vectors, rest = divmod(loops.extents[rows.along], LANES)
+    return rest == 0 and vectors * len(rows.repeated) <= TARGET.registers - WORKING
+
+
+def _paying(rows: Rows | None, loops: Loops) -> Rows | None:
+    """The rows, where what they share stays in the core's own cache. Rows of whole vectors are worth it for what changes along them
+    alone, which their own loops read again for each: what changes from row to row alone stays in a register there."""
+    if rows is None or (loops.extents[rows.along] % LANES == 0 and not rows.repeated):
+        return None
+    size = sum(node.dtype.itemsize for node in (*rows.repeated, *rows.spread))
+    return rows if size * ROWS * loops.extents[rows.along] <= SHARED_BYTES else None
 
 
 def _joint(index: Affine, row: Axis, along: Axis, loops: Loops) -> bool:
@@ -93,15 +109,15 @@ def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
     read = [o for node in changes if changes[node] == both for o in operands(node)] + [s.value for s in kernel.stores]
     shared = [n for n in dict.fromkeys(read) if n.op != "const" and changes.get(n, both) not in (both, frozenset())]
     repeated, spread = (tuple(n for n in shared if changes[n] == {axis}) for axis in (along, row))
-    return Rows(row, along, repeated, spread) if len(shared) <= MOST_SHARED else None
+    return Rows(row, along, repeated, spread)
 
 
 def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool) -> None:
     """The loops over blocks of rows, and in each one loop over all elements of its rows."""
     found = piece.coalescing
     assert found is not None
-    blocks = {node: _room(writer, node) for node in (*found.repeated, *found.spread)}
-    if found.repeated:
+    blocks = {node: writer.repeated.get(node) or _room(writer, node) for node in (*found.repeated, *found.spread)}
+    if found.repeated and not writer.repeated:
         _repeat(writer, piece, found, blocks, along.end)
     if share:
         writer.shared()
@@ -116,6 +132,21 @@ def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool
         nodes = _missing(writer, piece, [store.value for store in piece.stores])
         fission.write(writer, piece, ROWS * LONGEST, code("{} * {}", rows, along.end), lambda x: None, nodes)
     writer.close()
+
+
+def stands_still(rows: Rows, outer: Collection[Axis]) -> bool:
+    """Whether the loops around a piece change nothing of what its rows repeat."""
+    changes = {axis for node in within_sweep(rows.repeated) for axis in own_axes(node)}
+    return bool(rows.repeated) and changes.isdisjoint(outer)
+
+
+def repeated(writer: Elementwise, piece: Piece, along: Span) -> dict[Scalar, str]:
+    """Write out what changes along a row alone, for all blocks of the piece; gives the arrays."""
+    found = piece.coalescing
+    assert found is not None
+    blocks = {node: _room(writer, node) for node in found.repeated}
+    _repeat(writer, piece, found, blocks, along.end)
+    return blocks
 
 
 def _room(writer: Elementwise, node: Scalar) -> str:

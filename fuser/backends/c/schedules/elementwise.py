@@ -7,7 +7,9 @@ loops, or the innermost where they are few; where there are many pieces each thr
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +20,7 @@ from fuser.backends.c.schedules import (
     blocks,
     coalescing,
     masking,
+    register_tiling,
     staging,
     strip_mining,
     tiled_pieces,
@@ -37,6 +40,7 @@ from fuser.kernel.operands import operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 OUTER = 16  # outer iterations from which they are shared out, rather than those along the vector
+ENOUGH = 128  # shared iterations that leave no thread much longer at work than others
 NARROW = 4  # elements along the vector for which a vector loop is not worth its code
 BLOCK = 64  # iterations across narrow pieces that are done with before the next
 # A thread's first iteration, and the next thread's.
@@ -65,7 +69,9 @@ class Elementwise(Emitter):
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         self.cut = _cut(kernel, loops, asked)
-        if self.cut.axis is not None:
+        if register_tiling.is_window(kernel, loops):
+            self.most_sizes = 0  # to add up the offsets of a window takes as long as to compute a short row
+        elif self.cut.axis is not None:
             self.most_sizes = 1 << 20  # pieces that differ in their places alone are one function (`outlining`)
         super().__init__(kernel, loops, threads, asked)
         if self.cut.axis is not None and self._undivided():
@@ -76,6 +82,7 @@ class Elementwise(Emitter):
         self.sources: dict[Scalar, Element] = {}  # loads that are read elsewhere, in tiles
         self.wide: dict[Scalar, Element] = {}  # loads of less than 32 bits that are read from wider numbers
         self.targets: dict[Store, Element] = {}  # stores that go elsewhere first, to tiles or blocks
+        self.repeated: dict[Scalar, str] = {}  # arrays of what coalesced rows repeat, where they stand before all loops
         self.waiting: tiled_pieces.Waiting | None = None  # results of narrow pieces that stand in tiles
         self.single = frozenset(node for piece in self.pieces.values() for node in piece.single)
         inner = (
@@ -204,11 +211,21 @@ class Elementwise(Emitter):
         share = self.threads and not self.taken and not self.dealt
         count = math.prod(span.extent for span in outer)
         around = share and (piece.tiling is not None or count >= OUTER)
-        if around and piece.coalescing is None and (outer or piece.tiling is not None):
-            self.shared(len(outer) + 2 * (piece.tiling is not None))
+        rows = piece.coalescing
+        once = rows is not None and coalescing.stands_still(rows, [span.axis for span in outer])
+        if once:
+            self.open()
+            self.repeated = coalescing.repeated(self, piece, along[self.vector])
+        if around and (rows is None or once) and (outer or piece.tiling is not None):
+            self.shared(_collapsed(outer) if piece.tiling is None else len(outer) + 2)
             share = False
         for span in outer:
             self._over(span, one=not around)
+        if piece.register_tiling is not None:
+            self._in_register_tiles(piece, along, share)
+            for _ in outer:
+                self.close()
+            return
         still = _still(piece, self)
         if still:
             self.open()
@@ -237,9 +254,39 @@ class Elementwise(Emitter):
                 self.env.pop(node, None)
         for _ in outer:
             self.close()
+        if once:
+            self.close()
+            self.repeated = {}
+
+    def _in_register_tiles(self, piece: Piece, along: dict[Axis, Span], share: bool) -> None:
+        """Whole tiles of neighbours, and those that are left one by one; the threads may share both."""
+        tile = piece.register_tiling
+        assert tile is not None
+        span, taken = along[tile.axis], self.taken
+        self.masks |= masks(tile.nodes)
+        form = f"{{1}} + (({{0}} - {{1}}) > 0 ? ({{0}} - {{1}}) / {tile.count} * {tile.count} : 0)"
+        with self.scope():
+            self.open()
+            tiled = self.let("int64_t", f"{self.axis_names[tile.axis]}_tiled", form, span.end, span.begin)
+            self.taken = True
+            parts = (span.begin, tiled, f"{{}} += {tile.count}"), (tiled, span.end, "++{}")
+            pieces = Piece(tile.nodes, tile.stores), Piece(piece.nodes, piece.stores)
+            for (first, last, step), part in zip(parts, pieces):
+                with self.scope():
+                    if share:
+                        self.pragma("omp for schedule(static) nowait")
+                    self.loop(tile.axis, first, last, step)
+                    self._piece(part, (along[self.vector],))
+                    self.close()
+            self.close()
+        self.taken = taken
 
     def _plain(self, piece: Piece, span: Span, share: bool, masked: bool) -> None:
         """One loop along the vector."""
+        if piece.counted and not share:
+            self.pragma("omp simd")
+            self._run(piece, replace(span, begin="0", end=str(span.extent)))
+            return
         if share:
             self.pragma("omp for simd schedule(simd: static) nowait")
             self._run(piece, span, one=False)
@@ -313,6 +360,12 @@ class Elementwise(Emitter):
         """Declare an array for a part of what a store writes."""
         param = self.kernel.params[store.param]
         return self.buffer(spell.storage(param.dtype), f"{param.name}_{what}", extent)
+
+
+def _collapsed(outer: Sequence[Span]) -> int:
+    """Loops whose iterations threads share as one count, from which each loop's number has to be told again: the fewest with enough."""
+    counts = itertools.accumulate((span.extent for span in outer), operator.mul)
+    return next((n for n, count in enumerate(counts, 1) if count >= ENOUGH), len(outer))
 
 
 def _cut(kernel: Kernel, loops: Loops, asked: Schedule) -> Cut:
@@ -399,6 +452,7 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         staging=staging.ROWS if piece.tiles_in or piece.tiles_out else None,
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,
+        register_tiling=piece.register_tiling.count if piece.register_tiling is not None else None,
         streaming=len(piece.streaming) or None,
         strip_mining=piece.strip_mining.length if piece.strip_mining else None,
         blocking=blocks.length(piece) if piece.blocked and piece.tiling is None and piece.coalescing is None else None,
