@@ -176,13 +176,13 @@ def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, cou
         builder.close()
         builder.close()
         return tuple(builder.statements)
-    for m in range(items.M):
+    for line in range(items.M):
         if items.lined:
-            _leave_row(builder, items, row, at(c, items.c, m * items.rc), terms(m, rows))
+            _leave_row(builder, items, row, at(c, items.c, line * items.rc), terms(line, rows))
             continue
         for n in range(items.N):
             column = [at(b, items.run.b, p * items.rb, n * items.cb) for p in range(items.K)]
-            builder.set(at(c, items.c, m * items.rc, n), terms(m, column))
+            builder.set(at(c, items.c, line * items.rc, n), terms(line, column))
     builder.close()
     return tuple(builder.statements)
 
