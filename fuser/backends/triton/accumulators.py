@@ -340,21 +340,21 @@ def launches(
     columns = min(WIDEST, 1 << (width - 1).bit_length())
     block, tiles = TILE // columns, -(-width // columns)
     if form.name == "replace":
-        words = buffers.take(rows, form.words)
+        last = buffers.take(rows, form.words)
         tile = {"BLOCK": block, "COLUMNS": columns}
         return texts, [
-            _cleared(words, rows, 0),
-            Launch("find_last", (targets, words), (length, rows), {"BLOCK": TILE}, -(-length // TILE), 8),
+            _cleared(last, rows, 0),
+            Launch("find_last", (targets, last), (length, rows), {"BLOCK": TILE}, -(-length // TILE), 8),
             Launch(
-                "take_last", (operand, updates, words, out), (width, rows, tiles), tile, -(-rows // block) * tiles, 8
+                "take_last", (operand, updates, last, out), (width, rows, tiles), tile, -(-rows // block) * tiles, 8
             ),
         ]
     copies = 1 if form.exponents else copies_of(rows * width, -(-length // block))
     count = form.planes * copies * rows * width
-    words = (buffers.take(count, form.words),)
+    words = [buffers.take(count, form.words)]
     made = [_cleared(words[0], count, form.first)]
     if form.exponents:
-        words += (buffers.take(rows * width, np.dtype("int32")),)
+        words.append(buffers.take(rows * width, np.dtype("int32")))
         made.append(_cleared(words[1], rows * width, 0))
     constants = {"BLOCK": block, "COLUMNS": columns, "COPIES": copies}
     grid, sizes = -(-length // block) * tiles, (length, width, rows, tiles)

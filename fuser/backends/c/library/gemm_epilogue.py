@@ -74,11 +74,13 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     types = dot.invars[0].aval.dtype, out.aval.dtype
-    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
     offsets = pieces.offsets if pieces else form.tables
-    epilogue = None if bare else _epilogue(group, dot, form, items is not None and not items.tall)
-    if epilogue is not None and items is None and (placed := epilogue.placed(form)) is not None:
+    epilogue = None if bare else _epilogue(group, dot, form, False)
+    if epilogue is not None and (placed := epilogue.placed(form)) is not None:
         form, epilogue, bare = placed, None, True
+    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
+    if epilogue is not None and items is not None and not items.tall:
+        epilogue = _epilogue(group, dot, form, True)
     sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)
     name, first, last = group.name, 3, len(sizes)
     origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
@@ -204,9 +206,12 @@ class Epilogue(Emitter):
         runs = [(form.rows, walk.rows), (form.columns, walk.columns), *zip(form.batch, walk.batch)]
         steps = [_step(offset, axes) for _, axes in runs]
         around = {axis for _, axes in runs for axis in axes}
-        if offset.offset or None in steps or steps[1] not in (0, 1) or not around.issuperset(offset.atoms):
+        if offset.offset or steps[1] not in (0, 1) or not around.issuperset(offset.atoms):
             return None
-        rows, columns, *batch = (replace(run, c=step) for (run, _), step in zip(runs, steps))
+        found = [replace(run, c=step) for (run, _), step in zip(runs, steps) if step is not None]
+        if len(found) < len(runs):
+            return None
+        rows, columns, *batch = found
         return replace(form, rows=rows, columns=columns, batch=tuple(batch))
 
     def invariants(self) -> list[Scalar]:
