@@ -6,7 +6,7 @@ from fuser.importing import without_collection as _without_collection
 
 with _without_collection():
     from fuser import dtypes, errors, lax, numpy
-    from fuser.api.abstract import eval_shape, make_jaxpr
+    from fuser.api.abstract import eval_shape, make_jaxpr, typeof
     from fuser.api.jitted import ShapeDtypeStruct, jit
     from fuser.config import config
     from fuser.gaps import absent
@@ -35,7 +35,6 @@ with _without_collection():
     from fuser.runtime.device import Device
     from fuser.runtime.memory import memory_stats
     from fuser.runtime.memory import trim as trim_memory
-    from fuser.trace.core import type_of as typeof
     from fuser.transforms.custom_jvp import custom_jvp
     from fuser.transforms.custom_vjp import custom_gradient, custom_vjp
     from fuser.transforms.grad import grad, value_and_grad

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fuser import dtypes
 from fuser.api.scopes import ensure_compile_time_eval
+from fuser.gaps import absent
 from fuser.ir.dim import Dim, maximum, minimum
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.types import ArrayType
@@ -103,4 +106,40 @@ def min_dim(d1: int, d2: int) -> int:
 
 def is_constant_shape(s: Sequence[Any]) -> bool:
     """Whether no extent is symbolic."""
-    return not any(isinstance(d, Dim) for d in s)
+    return all(map(is_constant_dim, s))
+
+
+def is_constant_dim(d: Any) -> bool:
+    """Whether the extent is not symbolic."""
+    return not isinstance(d, Dim)
+
+
+# Names that have moved on to fuser.extend.core, as in JAX: there still, with a DeprecationWarning.
+_MOVED = frozenset(
+    [
+        "DebugInfo",
+        "DropVar",
+        "InconclusiveDimensionOperation",
+        "JaxprTypeError",
+        "check_jaxpr",
+        "concrete_or_error",
+        "find_top_trace",
+        "gensym",
+        "get_opaque_trace_state",
+        "jaxprs_in_params",
+        "nonempty_axis_env_DO_NOT_USE",
+        "primal_dtype_to_tangent_dtype",
+        "unsafe_am_i_under_a_jit_DO_NOT_USE",
+        "unsafe_am_i_under_a_vmap_DO_NOT_USE",
+        "unsafe_get_axis_names_DO_NOT_USE",
+        "valid_jaxtype",
+    ]
+)
+_absent = absent(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MOVED:
+        return _absent(name)
+    warnings.warn(f"fuser.core.{name} is deprecated. Use fuser.extend.core.{name}.", DeprecationWarning, stacklevel=2)
+    return getattr(importlib.import_module("fuser.extend.core"), name)

@@ -139,8 +139,21 @@ def node(dtype: np.dtype, weak: bool) -> Node:
     return _KINDS[kind_of(dtype)]
 
 
-def canonicalize_dtype(dtype: Any) -> np.dtype:
-    """The dtype that arrays get when `dtype` is asked for: 64-bit ones narrowed unless `enable_x64` is set."""
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype:
+    """The dtype that arrays get when `dtype` is asked for: 64-bit ones narrowed unless `enable_x64` is set.
+
+    ValueError for the dtype of keys, unless `allow_extended_dtype`.
+    """
+    found = canonical(dtype)
+    if not allow_extended_dtype and is_key(found):
+        raise ValueError(
+            f"canonicalize_dtype called on extended dtype {found} with allow_extended_dtype=False; keys are no numbers: use key_data"
+        )
+    return found
+
+
+def canonical(dtype: Any) -> np.dtype:
+    """`canonicalize_dtype` of any dtype, that of keys among them."""
     found = _dtype(dtype)
     return found if config.enable_x64 else _NARROWED.get(found, found)
 
@@ -215,20 +228,20 @@ def of(value: Any) -> tuple[np.dtype, bool]:
     """The dtype that a value has as an array, and whether it is weak; dtypes and scalar types are taken too."""
     kind = type(value)
     if kind in _SCALARS:
-        return canonicalize_dtype(kind), kind is not bool
+        return canonical(kind), kind is not bool
     if kind is type and value in _SCALARS:
-        return canonicalize_dtype(value), value is not bool
+        return canonical(value), value is not bool
     if hasattr(value, "weak_type"):
         return value.dtype, value.weak_type
     if kind is Dim:
         return np.dtype("int32"), True  # as what `dimension_as_value` gives
     found = getattr(value, "dtype", None)
     if isinstance(found, np.dtype) and not isinstance(value, type):
-        return canonicalize_dtype(check_dtype(found, value)), False
+        return canonical(check_dtype(found, value)), False
     if isinstance(value, (str, np.dtype, type)):
         named = check_dtype(_dtype(value), value)
-        return named if _wide() else canonicalize_dtype(named), False
-    return canonicalize_dtype(check_dtype(np.result_type(value), value)), False
+        return named if _wide() else canonical(named), False
+    return canonical(check_dtype(np.result_type(value), value)), False
 
 
 @functools.lru_cache(4096)
@@ -317,9 +330,8 @@ _GROUPS: dict[Any, tuple[np.dtype, ...]] = {
 }
 
 
-def issubdtype(arg1: Any, arg2: Any) -> bool:
+def issubdtype(a: Any, b: Any) -> bool:
     """NumPy's issubdtype, with bfloat16 and the 8-bit floats counted as floating."""
-    a, b = arg1, arg2
     if b in (extended, prng_key):
         return a is b or a is prng_key or (not isinstance(a, type) and is_key(_dtype(a)))
     if isinstance(b, type) and b in _GROUPS:

@@ -62,6 +62,14 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "softmax_custom_jvp": ("it chooses between two implementations that JAX has", "nothing: there is one softmax"),
         "remove_size_one_mesh_axis_from_type": (_GSPMD, "nothing: no setting is needed"),
     },
+    "core": {
+        **dict.fromkeys(
+            ("CallPrimitive", "Effect", "Effects", "OutputType", "abstract_token", "aval_mapping_handlers", "call", "concretization_function_error", "custom_typechecks", "literalable_types", "new_jaxpr_eqn", "no_axis_name", "no_effects", "pytype_aval_mappings", "trace_ctx",),
+            ("it serves JAX's tracing and lowering", 'fuser.extend.core.Primitive, whose fields are its rules'),
+        ),
+        **dict.fromkeys(("JaxprPpContext", "JaxprPpSettings"), ("it serves JAX's printer", "the method pretty_print of a graph")),
+        "is_concrete": ("it asks what kind of tracer JAX made", "isinstance(x, fuser.core.Tracer)"),
+    },
     "custom_derivatives": {
         **dict.fromkeys(
             ("remat_opt_p",),
@@ -180,10 +188,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **dict.fromkeys(
             ("after_all_p", "approx_top_k_p", "create_token_p", "device_put_p", "eq_to_p", "le_to_p", "lt_to_p", "mulhi_p", "ragged_all_to_all_p", "reduce_p", "rng_uniform_p", "scatter_sub_p", "select_and_scatter_p", "stack_p", "stage_p", "tile_p", "unstack_p",),
             (_MADE, 'the function of the same name without _p'),
-        ),
-        **dict.fromkeys(
-            ("precv", "psend",),
-            ("it is one half of XLA's send and receive", 'fuser.lax.ppermute'),
         ),
         **dict.fromkeys(
             ("rng_uniform",),

@@ -43,6 +43,7 @@ COUNTS = (
     *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs", "routines"),
 )
 SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version", "devices", "solver_captures")
+KINDS = ("kernel", "copy", "set", "release", "after", "graph", "product", "conditional", "exchange", "routine")
 _numbers = itertools.count(1)  # of modules, which the stand-in keeps from one opening to the next
 MAPPED = -3  # what stands for a tensor map in an image
 _MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CUtensorMapDataType of elements of so many bytes
@@ -68,6 +69,25 @@ class Device:
     def programs(self) -> int:
         """The programs of all kernels launched since `reset`."""
         return int(self._counts[COUNTS.index("programs")])
+
+    @property
+    def fault(self) -> str:
+        """What was found wrong since `reset`."""
+        return self._fault.value.decode()
+
+    def abandon(self) -> None:
+        """Forget what waits to run, as after a fault, whose memory may be gone."""
+        self.library.abandon()
+
+    def record(self) -> None:
+        """Keep what is enqueued from now on, for `journal`."""
+        ctypes.c_int.in_dll(self.library, "journaled").value = 0
+
+    def journal(self) -> list[tuple[int, int, str]]:
+        """What was enqueued since `record`: the stream's number, the branch of the graph that is captured there, and what it is."""
+        count = ctypes.c_int.in_dll(self.library, "journaled").value
+        found = (ctypes.c_int * (3 * count)).in_dll(self.library, "journal") if count else ()
+        return [(found[k], found[k + 1], KINDS[found[k + 2]]) for k in range(0, 3 * count, 3)]
 
     def reset(self) -> None:
         """Count from 0."""

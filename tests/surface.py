@@ -20,7 +20,7 @@ from fuser import gaps
 
 PAGE = Path(__file__).parent.parent / "docs" / "differences-from-jax.md"
 VERSION = "0.10.2"
-DELIBERATE, PENDING = "## Left out on purpose", "## Not yet there"
+DELIBERATE, PENDING, SIGNATURES = "## Left out on purpose", "## Not yet there", "## Signatures that differ"
 # What stands in JAX's modules because they use it: tools of theirs, by name.
 TOOLS = frozenset(
     [
@@ -143,7 +143,13 @@ def public(module: str) -> list[str]:
         foreign = isinstance(value, types.ModuleType) or home.startswith(_FOREIGN)
         if not foreign or (module == "typing" and name in ("ArrayLike", "DTypeLike")):
             names.append(name)
-    return names
+    return [*names, *(n for n in _deprecated(found) if n not in names)]
+
+
+def _deprecated(module: Any) -> list[str]:
+    """Names that a module of JAX gives away with a DeprecationWarning, and does not list."""
+    known = getattr(module, "_deprecations", {})
+    return [name for name, (_, value) in known.items() if value is not None and not name.startswith("_")]
 
 
 def has(module: str, name: str) -> bool:
@@ -152,7 +158,9 @@ def has(module: str, name: str) -> bool:
         found = importlib.import_module(f"fuser.{module}".rstrip("."))
     except ImportError:
         return False
-    return hasattr(found, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return hasattr(found, name)
 
 
 def survey() -> tuple[dict[str, list[str]], dict[str, list[str]], int]:
@@ -191,6 +199,7 @@ def sections(text: str) -> tuple[str, str]:
     """The two lists as they stand in the page."""
     _, _, rest = text.partition(DELIBERATE)
     first, _, second = rest.partition(PENDING)
+    second, _, _ = second.partition("\n## ")
     body = lambda part, mark: "\n".join(line for line in part.splitlines() if line.startswith(mark))
     return body(first, "|"), body(second, "* ")
 

@@ -1,4 +1,4 @@
-"""`make_jaxpr` and `eval_shape`: what a function does, and the types of what it gives, without computing."""
+"""`make_jaxpr`, `eval_shape` and `typeof`: what a function does, and the types of what it gives, without computing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 from fuser.api.jitted import jit
 from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType, is_key
+from fuser.lax.values import as_value
+from fuser.runtime.array import Array
 from fuser.trace import tree
 from fuser.trace.batch import axis
+from fuser.trace.cells import is_ref
+from fuser.trace.core import Tracer, type_of
 from fuser.trace.hoisting import hoisting
 from fuser.trace.tangent import full
 
-__all__ = ["eval_shape", "make_jaxpr"]
+__all__ = ["eval_shape", "make_jaxpr", "typeof"]
 
 
 def make_jaxpr(
@@ -47,13 +51,23 @@ def make_jaxpr(
     return make
 
 
-def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def typeof(x: Any) -> ArrayType:
+    """The type of an array, a tracer, or of what an array is made of a number: weak for Python's own.
+
+    TypeError for what is no array and no number, lists among them.
+    """
+    if isinstance(x, (Array, ArrayType, Tracer)) or is_ref(x):
+        return type_of(x)
+    return type_of(as_value(x, "typeof"))
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
 
     def described(*args: Any, **kwargs: Any) -> Any:
-        return tree.map(_stand_in, function(*args, **kwargs))
+        return tree.map(_stand_in, fun(*args, **kwargs))
 
-    functools.update_wrapper(described, function)
+    functools.update_wrapper(described, fun)
     return jit(described).trace(*args, **kwargs).out_info
 
 

@@ -78,7 +78,7 @@ def _as_enabled(leaf: Any) -> Any:
     if isinstance(leaf, Array):
         return leaf
     value = np.asarray(leaf)
-    return value.astype(dtypes.canonicalize_dtype(value.dtype), copy=False)
+    return value.astype(dtypes.canonical(value.dtype), copy=False)
 
 
 def debug_callback(

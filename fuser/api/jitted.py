@@ -451,7 +451,7 @@ if native is not None:
     native.call_directly(Jitted)
     _wide = tuple(map(np.dtype, "?bhilBHILefdFD"))
     with config.using(enable_x64=False):
-        native.set_dtypes(tuple((d, np.dtype(dtypes.canonicalize_dtype(d))) for d in _wide), KEY)
+        native.set_dtypes(tuple((d, np.dtype(dtypes.canonical(d))) for d in _wide), KEY)
 
 
 def recording(trace: Trace | None) -> bool:
@@ -528,8 +528,12 @@ def _described(leaf: Any) -> ArrayType | None:
     return None
 
 
+UNSPECIFIED: Any = object()  # no function yet: `jit` with options alone gives a decorator
+
+
 def jit(
-    function: Callable[..., Any] | None = None,
+    fun: Callable[..., Any] = UNSPECIFIED,
+    /,
     *,
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
@@ -546,7 +550,7 @@ def jit(
     schedule: Schedule | None = None,
     tune: bool | None = None,
 ) -> Any:
-    """`function` compiled: traced once for each signature, fused into few kernels, cached.
+    """`fun` compiled: traced once for each signature, fused into few kernels, cached.
 
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
@@ -557,22 +561,22 @@ def jit(
     kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. `tune` measures them
     on a GPU, once (UnsupportedError elsewhere); None: as the setting `tune` says. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
-    if function is None:
-        options = {name: value for name, value in locals().items() if name != "function"}
+    if fun is UNSPECIFIED:
+        options = {name: value for name, value in locals().items() if name != "fun"}
         return lambda f: jit(f, **options)
     static, donated = (static_argnums, static_argnames), (donate_argnums, donate_argnames)
     if dynamic is not None:
-        return for_all_sizes(function, dynamic, backend, inline, *static, *donated, schedule)
-    check_options(function, schedule, compiler_options)
+        return for_all_sizes(fun, dynamic, backend, inline, *static, *donated, schedule)
+    check_options(fun, schedule, compiler_options)
     both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
     if both:
         raise ValueError(
             f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
         )
-    numbers, names = both_ways(function, *static)
-    given = both_ways(function, *donated, "donate_")
+    numbers, names = both_ways(fun, *static)
+    given = both_ways(fun, *donated, "donate_")
     wanted = wanted_of(device, backend, in_shardings, out_shardings)
-    return Jitted(function, numbers, names, *given, keep_unused, inline, backend, wanted, schedule, tune)
+    return Jitted(fun, numbers, names, *given, keep_unused, inline, backend, wanted, schedule, tune)
 
 
 eager.install()

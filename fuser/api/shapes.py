@@ -87,6 +87,6 @@ def _made(shape: Any, dtype: np.dtype, weak_type: bool, vma: Any, sharding: Any)
 def declared_type(leaf: Any) -> ArrayType:
     """The type that a result of foreign code is said to have. ValueError for 64-bit types that are disabled."""
     dtype = np.dtype(leaf.dtype)
-    if dtypes.canonicalize_dtype(dtype) != dtype:
+    if dtypes.canonical(dtype) != dtype:
         raise ValueError("result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is disabled")
     return ArrayType(tuple(leaf.shape), dtype)

@@ -36,18 +36,18 @@ __all__ = [
 
 Layer = tuple[Callable[..., Any], Callable[..., Any]]
 glorot, randn, logsoftmax = glorot_normal, normal, log_softmax
+_WEIGHTS, _BIASES, _SMALL_BIASES = glorot_normal(), normal(), normal(1e-6)
 
 
 # Layers with parameters.
 
 
-def Dense(out_dim: int, W_init: Any = None, b_init: Any = None) -> Layer:
+def Dense(out_dim: int, W_init: Any = _WEIGHTS, b_init: Any = _BIASES) -> Layer:
     """inputs · W + b, with W (inputs, out_dim)."""
-    weights, biases = W_init or glorot_normal(), b_init or normal()
 
     def init(rng: Any, input_shape: Any) -> Any:
         first, second = random.split(rng)
-        return (*input_shape[:-1], out_dim), (weights(first, (input_shape[-1], out_dim)), biases(second, (out_dim,)))
+        return (*input_shape[:-1], out_dim), (W_init(first, (input_shape[-1], out_dim)), b_init(second, (out_dim,)))
 
     def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
         W, b = params
@@ -63,7 +63,6 @@ def _convolution(
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     steps = strides or (1,) * len(filter_shape)
     weights = W_init or glorot_normal(rhs_spec.index("I"), rhs_spec.index("O"))
-    biases = b_init or normal(1e-6)
 
     def init(rng: Any, input_shape: Any) -> Any:
         window = iter(filter_shape)
@@ -71,7 +70,7 @@ def _convolution(
         kernel = [extents[c] if c in extents else next(window) for c in rhs_spec]
         output = shape_of(input_shape, kernel, steps, padding, dimension_numbers)
         first, second = random.split(rng)
-        return output, (weights(first, kernel), biases(second, [out_chan if c == "C" else 1 for c in out_spec]))
+        return output, (weights(first, kernel), b_init(second, [out_chan if c == "C" else 1 for c in out_spec]))
 
     def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
         W, b = params
@@ -82,7 +81,7 @@ def _convolution(
 
 def GeneralConv(
     dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Any = None, padding: Any = "VALID",
-    W_init: Any = None, b_init: Any = None,
+    W_init: Any = None, b_init: Any = _SMALL_BIASES,
 ) -> Layer:  # fmt: skip
     """A convolution with a bias."""
     forms = lax.conv_general_shape_tuple, lax.conv_general_dilated
@@ -91,7 +90,7 @@ def GeneralConv(
 
 def GeneralConvTranspose(
     dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Any = None, padding: Any = "VALID",
-    W_init: Any = None, b_init: Any = None,
+    W_init: Any = None, b_init: Any = _SMALL_BIASES,
 ) -> Layer:  # fmt: skip
     """A transposed convolution with a bias."""
     forms = lax.conv_transpose_shape_tuple, lax.conv_transpose

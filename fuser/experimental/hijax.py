@@ -111,9 +111,9 @@ class aval_method:
 _registered: dict[type, Callable[[Any], Any]] = {}
 
 
-def register_hitype(value_type: type, type_of_value: Callable[[Any], Any]) -> None:
+def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
     """Note a type of values; such a value is refused where an array is wanted."""
-    _registered[value_type] = type_of_value
+    _registered[val_cls] = typeof_fn
 
 
 __getattr__ = absent(__name__)

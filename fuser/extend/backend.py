@@ -13,7 +13,7 @@ from fuser.runtime.device import Device
 __all__ = ["clear_backends", "clear_in_memory_compilation_cache", "get_default_device"]
 
 
-def clear_backends() -> None:
+def clear_backends(_crash: bool = False) -> None:
     """Forget every trace and compiled program; devices need no clearing."""
     clear_in_memory_compilation_cache()
 

@@ -12,6 +12,7 @@ from fuser import numpy as fnp
 from fuser.ir.dim import Dim, as_extent
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, axis_of, literal, promote_inexact
+from fuser.ops.dot import Precision
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -86,13 +87,13 @@ def _weights(extent: int, size: int, scale: Any, shift: Any, kernel: Callable[[A
     return fnp.where(inside[None, :], found, 0)
 
 
-def _contracted(x: Any, weights: Any, axis: int) -> Any:
-    return fnp.moveaxis(fnp.tensordot(x, weights.astype(x.dtype), axes=((axis,), (0,))), -1, axis)
+def _contracted(x: Any, weights: Any, axis: int, precision: Any) -> Any:
+    return fnp.moveaxis(fnp.tensordot(x, weights.astype(x.dtype), axes=((axis,), (0,)), precision=precision), -1, axis)
 
 
 def scale_and_translate(
     image: Any, shape: Sequence[int], spatial_dims: Sequence[int], scale: Any, translation: Any, method: Any, antialias: bool = True,
-    precision: Any = None,
+    precision: Any = Precision.HIGHEST,
 ) -> Any:  # fmt: skip
     """`image` resampled to `shape`: element x of a dimension stands at scale·x + translation; 0 outside. Floats keep their dtype.
 
@@ -109,13 +110,14 @@ def scale_and_translate(
     scales, shifts = promote_inexact("scale_and_translate", scale, translation)
     for n, d in enumerate(spatial_dims):
         axis = axis_of(d, x.ndim, "scale_and_translate")
-        x = _contracted(
-            x, _weights(x.shape[axis], as_extent(shape[axis]), scales[n], shifts[n], _KERNELS[kind], antialias), axis
-        )
+        weights = _weights(x.shape[axis], as_extent(shape[axis]), scales[n], shifts[n], _KERNELS[kind], antialias)
+        x = _contracted(x, weights, axis, precision)
     return x
 
 
-def resize(image: Any, shape: Sequence[int], method: Any, antialias: bool = True, precision: Any = None) -> Any:
+def resize(
+    image: Any, shape: Sequence[int], method: Any, antialias: bool = True, precision: Any = Precision.HIGHEST
+) -> Any:
     """`image` resampled to `shape` by "nearest", "linear", "cubic", "lanczos3", "lanczos5", "cubic-pytorch" or "area".
 
     Floats keep their dtype; integers become the default float, but for "nearest". With `antialias` kernels are as wide as the step
@@ -136,13 +138,14 @@ def resize(image: Any, shape: Sequence[int], method: Any, antialias: bool = True
         if extent == size:
             continue
         if kind is ResizeMethod.AREA:
-            x = _contracted(x, fnp.asarray(_overlaps(extent, size)), d)
+            x = _contracted(x, fnp.asarray(_overlaps(extent, size)), d, precision)
             continue
         if kind is ResizeMethod.CUBIC_PYTORCH and not antialias:
-            x = _contracted(x, fnp.asarray(_torch_cubic(extent, size)), d)
+            x = _contracted(x, fnp.asarray(_torch_cubic(extent, size)), d, precision)
             continue
         one = fnp.asarray(size / extent, np.float32)
-        x = _contracted(x, _weights(extent, size, one, fnp.zeros((), np.float32), _KERNELS[kind], antialias), d)
+        weights = _weights(extent, size, one, fnp.zeros((), np.float32), _KERNELS[kind], antialias)
+        x = _contracted(x, weights, d, precision)
     return x
 
 

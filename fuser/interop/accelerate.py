@@ -47,7 +47,7 @@ from fuser.interop.control.loops import with_control
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
-from fuser.interop.numpy import library, methods
+from fuser.interop.numpy import fourier, library, methods
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, TooManyOperations, supported, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
@@ -67,7 +67,7 @@ from fuser.trace import tree
 from fuser.trace.core import Tracer
 from fuser.trace.stage import stage
 
-assert methods and library  # importing them puts the operators on TracedArray and functions in the table
+assert methods and library and fourier  # importing them puts the operators on TracedArray and functions in the table
 
 FEW_OPERATIONS = 400  # of a trace, beyond which its loops are staged where they can be
 MOST_OPERATIONS = 4000  # of a trace, where it may run in segments instead: about ten seconds of compilation

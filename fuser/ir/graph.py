@@ -118,10 +118,13 @@ class Graph:
     __repr__ = __str__
 
     def pretty_print(self, *, source_info: bool = False, use_color: bool = False, **_: Any) -> str:
-        """The graph as text, with each equation's line where `source_info`; JAX's other options change nothing."""
-        from fuser.ir.text import show
+        """The graph in the layout of a jaxpr, each equation with its line where `source_info`; JAX's other options change nothing.
 
-        return show(self, source=source_info)
+        `str` of a graph can be read back, by fuser.ir.parse.
+        """
+        from fuser.ir.jaxpr_layout import pretty
+
+        return pretty(self, source_info)
 
 
 def graphs_in(params: dict[str, Any]) -> Iterator[Graph]:

@@ -76,6 +76,10 @@ REDUCTIONS = ("sum", "prod", "max", "min", "and", "or", "xor", "argmax", "argmin
 REGISTRY: dict[str, Primitive] = {}
 
 
+# Rules by the words in which users of JAX search for them.
+_RULES = {"jvp": "Differentiation", "transpose": "Transpose", "batch": "Batching"}
+
+
 @dataclass(eq=False)
 class Primitive:
     """An operation that graphs are made of.
@@ -140,8 +144,9 @@ class Primitive:
         """The rule `kind`, or an error that says which primitive lacks it and where it belongs."""
         found = getattr(self, kind)
         if found is None:
+            known = f"{_RULES[kind]} rule for {self.name!r} not implemented: " if kind in _RULES else ""
             raise MissingRuleError(
-                f"primitive {self.name!r} has no {kind} rule; it belongs in {self.file or 'the file that defines it'}"
+                f"{known}primitive {self.name!r} has no {kind} rule; it belongs in {self.file or 'the file that defines it'}"
             )
         return found  # type: ignore[no-any-return]
 

@@ -33,6 +33,7 @@ class Schedule:
     fission: int | None = None  # loops over each block, one for each depth of functions of maths
     strip_mining: int | None = None  # elements between two multiples of a divisor of the position
     unroll_and_jam: int | None = None  # vectors whose operations take turns
+    register_tiling: int | None = None  # neighbours around the vector that share what they read
     masking: int | None = None  # lanes of the vectors whose last one is under a mask
     streaming: int | None = None  # results that go to memory past the caches
     prefetching: int | None = None  # arrays whose next row is asked for ahead
@@ -87,6 +88,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "fission": "fission into {} loops".format,
     "strip_mining": "strips of {}".format,
     "unroll_and_jam": "unroll-and-jam of {} vectors".format,
+    "register_tiling": "register tiles of {} neighbours".format,
     "masking": "vectors of {} under a mask".format,
     "streaming": "streaming stores of {} results".format,
     "prefetching": "prefetching of {} arrays".format,

@@ -160,6 +160,7 @@ from fuser.lax.parallel import (
     pswapaxes,
     pvary,
 )
+from fuser.lax.point_to_point import precv, psend
 from fuser.lax.primitives import LAX as _LAX
 from fuser.lax.primitives import PRIMITIVES as _PRIMITIVES
 from fuser.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general
@@ -234,7 +235,7 @@ _install(globals(), "fuser.lax")
 _DIRECT = """
 stop_gradient associative_scan cond fori_loop map scan switch while_loop composite platform_dependent reduce reduce_window
 custom_linear_solve custom_root after_all create_token all_gather all_to_all axis_index axis_size pbroadcast pcast pmax pmean
-pmin ppermute pshuffle psum psum_scatter pswapaxes scatter_apply
+pmin ppermute precv psend pshuffle psum psum_scatter pswapaxes scatter_apply
 """  # which take functions, or stand in traces alone
 _install_replays(globals(), "fuser.lax", _DIRECT.split())
 

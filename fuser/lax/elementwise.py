@@ -28,23 +28,46 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = 1
 
 
-def _function(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
+_Made = Callable[[Primitive, str], Callable[..., Any]]
+
+
+def _unary(primitive: Primitive, name: str) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        return bind(primitive, *strict(name, x))
+
+    return function
+
+
+def _tunable(primitive: Primitive, name: str) -> Callable[..., Any]:
+    """One whose `accuracy` may be asked for, in JAX's way: fuser has one form of each, which is accurate to a few ulp."""
+
+    def function(x: Any, *, accuracy: Any = None) -> Any:
+        return bind(primitive, *strict(name, x))
+
+    return function
+
+
+def _binary(primitive: Primitive, name: str) -> Callable[..., Any]:
+    def function(x: Any, y: Any) -> Any:
+        return bind(primitive, *spread(name, strict(name, x, y)))
+
+    return function
+
+
+def _function(made: _Made, primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     name = name or primitive.name
-
-    def function(*operands: Any, accuracy: Any = None) -> Any:
-        values = strict(name, *operands)
-        return bind(primitive, *(values if len(values) == 1 else spread(name, values)))
-
+    function = made(primitive, name)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text
     return function
 
 
-def _table(**texts: str) -> list[Callable[..., Any]]:
-    return [_function(getattr(E, f"{name}_p"), text) for name, text in texts.items()]
+def _table(made: _Made, **texts: str) -> list[Callable[..., Any]]:
+    return [_function(made, getattr(E, f"{name}_p"), text) for name, text in texts.items()]
 
 
 neg, sign, floor, ceil, is_finite = _table(
+    _unary,
     neg="-x.",
     sign="The sign of x; its derivative is 0 everywhere.",
     floor="The greatest integer ≤ x; its derivative is 0 everywhere.",
@@ -52,6 +75,7 @@ neg, sign, floor, ceil, is_finite = _table(
     is_finite="Whether x is finite.",
 )
 exp, exp2, expm1, log, log1p, logistic = _table(
+    _tunable,
     exp="e to the power x.",
     exp2="2 to the power x.",
     expm1="exp(x) - 1.",
@@ -59,51 +83,59 @@ exp, exp2, expm1, log, log1p, logistic = _table(
     log1p="log(1 + x).",
     logistic="1 / (1 + exp(-x)).",
 )
-sin, cos, tan, asin, acos, atan = _table(
+sin, cos, tan, tanh, sqrt, rsqrt, cbrt = _table(
+    _tunable,
     sin="The sine.",
     cos="The cosine.",
     tan="The tangent.",
+    tanh="The hyperbolic tangent.",
+    sqrt="The square root; its derivative at 0 is inf.",
+    rsqrt="1 / sqrt(x).",
+    cbrt="The cube root; its derivative at 0 is inf.",
+)
+asin, acos, atan = _table(
+    _unary,
     asin="The inverse sine.",
     acos="The inverse cosine.",
     atan="The inverse tangent.",
 )
-sinh, cosh, tanh, asinh, acosh, atanh = _table(
+sinh, cosh, asinh, acosh, atanh = _table(
+    _unary,
     sinh="The hyperbolic sine.",
     cosh="The hyperbolic cosine.",
-    tanh="The hyperbolic tangent.",
     asinh="The inverse hyperbolic sine.",
     acosh="The inverse hyperbolic cosine.",
     atanh="The inverse hyperbolic tangent.",
 )
-sqrt, rsqrt, cbrt, square = _table(
-    sqrt="The square root; its derivative at 0 is inf.",
-    rsqrt="1 / sqrt(x).",
-    cbrt="The cube root; its derivative at 0 is inf.",
-    square="x·x.",
+square, erf, erfc, lgamma = _table(
+    _unary, square="x·x.", erf="The error function.", erfc="1 - erf(x).", lgamma="log|Γ(x)|."
 )
-erf, erfc, lgamma = _table(erf="The error function.", erfc="1 - erf(x).", lgamma="log|Γ(x)|.")
-real, imag = _table(real="The real part of a complex number.", imag="The imaginary part of a complex number.")
-population_count, clz = _table(population_count="The number of one bits.", clz="The number of leading zero bits.")
-add, sub, mul, div, rem = _table(
+real, imag = _table(_unary, real="The real part of a complex number.", imag="The imaginary part of a complex number.")
+population_count, clz = _table(
+    _unary, population_count="The number of one bits.", clz="The number of leading zero bits."
+)
+add, sub, div, rem = _table(
+    _binary,
     add="x + y.",
     sub="x - y.",
-    mul="x·y.",
     div="x / y; integers divide towards zero.",
     rem="The remainder, with the sign of x; its derivatives are 1 and -trunc(x / y).",
 )
-max, min, atan2, nextafter, complex = _table(
+max, min, atan2, complex = _table(
+    _binary,
     max="The greater; at a tie each has half the derivative.",
     min="The lesser; at a tie each has half the derivative.",
     atan2="The angle of the point (y, x); its derivatives at the origin are nan.",
-    nextafter="The float next to x towards y; its derivatives are 1 and 0.",
     complex="x + i·y.",
 )
 shift_left, shift_right_logical, shift_right_arithmetic = _table(
+    _binary,
     shift_left="x << y.",
     shift_right_logical="x >> y, filling with zeros.",
     shift_right_arithmetic="x >> y, keeping the sign.",
 )
 eq, ne, lt, le, gt, ge = _table(
+    _binary,
     eq="Whether x == y.",
     ne="Whether x != y.",
     lt="Whether x < y.",
@@ -111,10 +143,22 @@ eq, ne, lt, le, gt, ge = _table(
     gt="Whether x > y.",
     ge="Whether x >= y.",
 )
-bitwise_not = _function(E.not_p, "~x.", "bitwise_not")
-bitwise_and = _function(E.and_p, "x & y.", "bitwise_and")
-bitwise_or = _function(E.or_p, "x | y.", "bitwise_or")
-bitwise_xor = _function(E.xor_p, "x ^ y.", "bitwise_xor")
+bitwise_not = _function(_unary, E.not_p, "~x.", "bitwise_not")
+bitwise_and = _function(_binary, E.and_p, "x & y.", "bitwise_and")
+bitwise_or = _function(_binary, E.or_p, "x | y.", "bitwise_or")
+bitwise_xor = _function(_binary, E.xor_p, "x ^ y.", "bitwise_xor")
+
+
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
+    """x·y, of the operands converted to `out_dtype` where that is given."""
+    if out_dtype is not None:
+        x, y = (convert_element_type(v, out_dtype) for v in (x, y))
+    return bind(E.mul_p, *spread("mul", strict("mul", x, y)))
+
+
+def nextafter(x1: Any, x2: Any) -> Any:
+    """The float next to x1 towards x2; its derivatives are 1 and 0."""
+    return bind(E.nextafter_p, *spread("nextafter", strict("nextafter", x1, x2)))
 
 
 def abs(x: Any) -> Any:
@@ -188,7 +232,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     """The operand's bits as another dtype; a last dimension holds the parts where sizes differ. Its derivative is 0."""
     operand = as_value(operand, "bitcast_convert_type")
-    wanted = dtypes.canonicalize_dtype(new_dtype)
+    wanted = dtypes.canonical(new_dtype)
     return bind(E.bitcast_convert_type_p, operand, new_dtype=wanted)
 
 

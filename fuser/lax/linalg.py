@@ -84,18 +84,34 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
     return bind(cholesky_p, _hermitian_part("cholesky", value) if symmetrize_input else value)
 
 
-def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True) -> tuple[Any, Any]:
+def eigh(
+    x: Any,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: EighImplementation | None = None,
+) -> tuple[Any, Any]:
     """(v, w): eigenvectors in columns, and eigenvalues in ascending order, of `x` or its Hermitian part.
+
+    `subset_by_index` takes those from the first of two positions up to the second. They are in order also without
+    `sort_eigenvalues`. Jacobi and QDWH are not implemented: NotImplementedError.
 
     With `symmetrize_input=False` one triangle is read. Derivatives of vectors are inf or nan where eigenvalues are equal.
     """
+    if implementation not in (None, EighImplementation.QR):
+        raise NotImplementedError(f"eigh has no implementation {implementation}; leave it out")
     value = as_value(x, "eigh")
     v, w = bind(eigh_p, _hermitian_part("eigh", value) if symmetrize_input else value, lower=bool(lower))
+    if subset_by_index is not None:
+        low, high = subset_by_index
+        return v[..., low:high], w[..., low:high]
     return v, w
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True) -> tuple[Any, Any]:
-    """(q, r) with q r = x: q has orthonormal columns, r is upper triangular; q is square if `full_matrices`."""
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, Any]:
+    """(q, r) with q r = x: q has orthonormal columns, r is upper triangular; q is square if `full_matrices`. `use_magma` changes nothing."""
     if pivoting:
         raise UnsupportedError("qr does not pivot; call it without pivoting, or use svd to find the rank")
     q, r = bind(qr_p, as_value(x, "qr"), full_matrices=bool(full_matrices))

@@ -23,7 +23,7 @@ def stop_gradient(x: Any) -> Any:
     return tree.map(stopped, x)
 
 
-def optimization_barrier(operand: Any) -> Any:
+def optimization_barrier(operand: Any, /) -> Any:
     """`operand`, a tree of arrays, through which the compiler neither merges nor moves anything.
 
     A Ref among them is handed on: its reads and writes keep their order in any case.

@@ -157,9 +157,7 @@ def iota(dtype: Any, size: int) -> Any:
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: None = None) -> Any:
     """The index along one dimension, at every position of `shape`."""
     shape = _extents(shape)
-    return bind(
-        V.iota_p, dtype=dtypes.canonicalize_dtype(dtype), shape=shape, dimension=axis_of(dimension, len(shape), "iota")
-    )
+    return bind(V.iota_p, dtype=dtypes.canonical(dtype), shape=shape, dimension=axis_of(dimension, len(shape), "iota"))
 
 
 def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: None = None) -> Any:

@@ -217,7 +217,7 @@ def _own(value: Any, axes: Sequence[Any]) -> Any:
     return pvary(value, missing) if missing else value
 
 
-def _one(axis_name: Any, function: str) -> tuple[Any, int]:
+def lanes_of(axis_name: Any, function: str) -> tuple[Any, int]:
     """What a collective that orders its lanes takes as axis: one name, or several axes of a mesh; and its size."""
     names = _names(axis_name, function)
     size = math.prod(named_axes()[n] for n in names)
@@ -232,7 +232,7 @@ def _one(axis_name: Any, function: str) -> tuple[Any, int]:
 
 def _grouped(axis_name: Any, groups: Any, function: str) -> tuple[Any, int, dict[str, Any]]:
     """The axis, the size of a group of it, and the params that say which groups."""
-    name, size = _one(axis_name, function)
+    name, size = lanes_of(axis_name, function)
     divided = _groups(groups, name if isinstance(name, tuple) else (name,), function)
     params = {} if divided is None else {"axis_index_groups": divided}
     return name, _equal(divided, size, function), params
@@ -348,7 +348,7 @@ def _all_to_all_of_several(x: Any, names: Sequence[Any], split_axis: int, concat
 
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     """All lanes get the value of the lane `source`."""
-    name, size = _one(axis_name, "pbroadcast")
+    name, size = lanes_of(axis_name, "pbroadcast")
     if not 0 <= source < size:
         raise ValueError(
             f"pbroadcast over {name!r} needs a source below {size}, got {source} ({current_source().short})"
@@ -370,7 +370,7 @@ def _merged(x: Any, axis: int) -> Any:
 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """Lane `destination` gets the value of lane `source` for each pair of `perm`; lanes that get none have zeros."""
-    name, size = _one(axis_name, "ppermute")
+    name, size = lanes_of(axis_name, "ppermute")
     pairs = tuple((int(s), int(d)) for s, d in perm)
     for positions in zip(*pairs):
         if len(set(positions)) != len(positions) or any(not 0 <= p < size for p in positions):

@@ -151,13 +151,13 @@ def _monoid(computation: Callable[[Any, Any], Any], dtype: np.dtype) -> Primitiv
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
     """The first position of the greatest element along `axis`."""
     x = as_value(operand, "argmax")
-    return bind(R.argmax_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonicalize_dtype(index_dtype))
+    return bind(R.argmax_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonical(index_dtype))
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
     """The first position of the least element along `axis`."""
     x = as_value(operand, "argmin")
-    return bind(R.argmin_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonicalize_dtype(index_dtype))
+    return bind(R.argmin_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonical(index_dtype))
 
 
 def _running(primitive: Primitive, text: str) -> Callable[..., Any]:

@@ -67,11 +67,7 @@ def _starts(function: str, x: Any, indices: Any) -> list[Any]:
         if vector.ndim != 1:
             raise TypeRuleError(f"{function} needs start indices in one dimension, got {type_of(vector)}")
         indices = [squeeze(slice_in_dim(vector, d, d + 1), (0,)) for d in range(vector.shape[0])]
-    strong = {
-        dtypes.canonicalize_dtype(i.dtype)
-        for i in indices
-        if hasattr(i, "dtype") and not getattr(i, "weak_type", False)
-    }
+    strong = {dtypes.canonical(i.dtype) for i in indices if hasattr(i, "dtype") and not getattr(i, "weak_type", False)}
     if len(strong) > 1:
         given = ", ".join(sorted(d.name for d in strong))
         raise TypeRuleError(f"index arguments to {function} must be integers of the same type, got: {given}")

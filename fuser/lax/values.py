@@ -134,7 +134,7 @@ def from_numpy(value: Any) -> Array:
         raise ValueError(
             "numpy masked arrays are not supported as arguments; use x.filled() for an array without a mask"
         )
-    dtype = dtypes.canonicalize_dtype(dtypes.check_dtype(value.dtype, value))
+    dtype = dtypes.canonical(dtypes.check_dtype(value.dtype, value))
     array = np.asarray(value)
     if array.dtype != dtype:
         try:

@@ -27,7 +27,6 @@ from fuser.scipy.special import expit, logsumexp
 from fuser.trace.core import bind
 
 sigmoid = expit
-UNSPECIFIED = object()
 tanh = fnp.tanh
 
 
@@ -59,7 +58,7 @@ def relu(x: Any) -> Any:
 def _weakly(function: str, x: Any) -> Any:
     """The operand; integers as weak floats, whose dtype gives way to that of what they meet."""
     value = as_value(x, function)
-    return value if is_inexact(value.dtype) else convert(value, dtypes.canonicalize_dtype(float), True)
+    return value if is_inexact(value.dtype) else convert(value, dtypes.canonical(float), True)
 
 
 def relu6(x: Any) -> Any:
@@ -185,29 +184,21 @@ def identity(x: Any) -> Any:
 # Over an axis.
 
 
-def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = UNSPECIFIED) -> Any:
+def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
     """exp(x) over its sum along `axis`; elements outside `where` get 0."""
-    _refuse_initial("softmax", initial)
     x = inexact_operand("softmax", x)
     exponents = fnp.exp(_chosen(x, where) - _greatest(x, axis, where))
     result = exponents / fnp.sum(exponents, axis, where=where, keepdims=True)
     return result if where is None else fnp.where(where, result, 0)
 
 
-def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = UNSPECIFIED) -> Any:
+def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
     """The logarithm of `softmax`; elements outside `where` get -inf."""
-    _refuse_initial("log_softmax", initial)
     x = inexact_operand("log_softmax", x)
     shifted = _chosen(x, where) - _greatest(x, axis, where)
     logarithm = fnp.log(fnp.sum(fnp.exp(shifted), axis, where=where, keepdims=True))
     result = shifted - logarithm
     return result if where is None else fnp.where(where, result, -np.inf)
-
-
-def _refuse_initial(function: str, initial: Any) -> None:
-    """TypeError where `initial`, which JAX took once and has no meaning any more, is given."""
-    if initial is not UNSPECIFIED:
-        raise TypeError(f"The initial argument to jax.nn.{function} was removed; leave it out")
 
 
 def _chosen(x: Any, where: Any) -> Any:
@@ -231,21 +222,37 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
 
 
 def standardize(
-    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None
+    x: Any,
+    axis: Any = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+    *,
+    algorithm: str = "fast",
 ) -> Any:
-    """`x` with mean 0 and variance 1 along `axis`; `epsilon` is added to the variance."""
+    """`x` with mean 0 and variance 1 along `axis`; `epsilon` is added to the variance.
+
+    The variance is the mean of squares less the square of the mean, 0 at least, with the algorithm "fast"; with "stable" the mean
+    of the squares of what is left without the mean, which does not cancel. ValueError for other algorithms.
+    """
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"Unknown algorithm {algorithm!r}. Expected 'fast' or 'stable'.")
     x = inexact_operand("standardize", x)
     if mean is None:
         mean = fnp.mean(x, axis, keepdims=True, where=where)
-    if variance is None:
+    if variance is None and algorithm == "stable":
+        variance = fnp.mean(fnp.square(x - mean), axis, keepdims=True, where=where)
+    elif variance is None:
         variance = fnp.mean(fnp.square(x), axis, keepdims=True, where=where) - fnp.square(mean)
+        variance = fnp.clip(variance, 0)
     return (x - mean) * bind(E.rsqrt_p, fnp.asarray(variance + epsilon))
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1, out_sharding: Any = None) -> Any:
     """Each integer as a vector with a 1 at that place; zeros for integers outside."""
     x = fnp.asarray(x)
-    found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    found = dtypes.canonical(float if dtype is None else dtype)
     axis = axis_of(axis, x.ndim + 1, "one_hot")
     wide = fnp.expand_dims(x, axis)
     shape = tuple(num_classes if d == axis else 1 for d in range(x.ndim + 1))

@@ -50,7 +50,7 @@ class Initializer(Protocol):
 
 def _dtype(given: Any, default: Any) -> np.dtype:
     wanted = default if given is None else given
-    return dtypes.canonicalize_dtype(float if wanted is None else wanted)
+    return dtypes.canonical(float if wanted is None else wanted)
 
 
 @sharded

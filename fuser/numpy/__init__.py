@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as _np
 
-from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+from fuser.dtypes import finfo, iinfo, isdtype, promote_types, result_type
 from fuser.lax.replayed import install as _install_replays
 from fuser.lax.results import install as _install
 from fuser.lax.values import as_value as _as_value
@@ -310,6 +310,7 @@ from fuser.numpy.types import (
     int16,
     int32,
     int64,
+    issubdtype,
     uint1,
     uint2,
     uint4,

@@ -41,10 +41,10 @@ class ArrayNamespaceInfo:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype[Any]]:
         """The dtypes of what is made of Python's numbers, with or without `enable_x64`."""
-        integer = dtypes.canonicalize_dtype(int)
+        integer = dtypes.canonical(int)
         return {
-            "real floating": dtypes.canonicalize_dtype(float),
-            "complex floating": dtypes.canonicalize_dtype(complex),
+            "real floating": dtypes.canonical(float),
+            "complex floating": dtypes.canonical(complex),
             "integral": integer,
             "indexing": integer,
         }
@@ -55,7 +55,7 @@ class ArrayNamespaceInfo:
         found: dict[str, np.dtype[Any]] = {}
         for one in (part for k in kinds for part in _UNIONS.get(k, (k,))):
             names = ["bool"] if one == "bool" else [f"{_STEMS[one]}{bits}" for bits in _BITS[one]]
-            found |= {n: np.dtype(n) for n in names if dtypes.canonicalize_dtype(n) == np.dtype(n)}
+            found |= {n: np.dtype(n) for n in names if dtypes.canonical(n) == np.dtype(n)}
         return found
 
 

@@ -110,7 +110,7 @@ def _shared(result: Any, object: Any) -> bool:
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
     """`x` in another dtype, with `copy` never `x` itself; complex numbers become real only through `real`."""
     x = given = as_value(x, "astype")
-    wanted = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "astype")
+    wanted = dtypes.canonical(float) if dtype is None else dtypes.requested(dtype, "astype")
     if wanted == BOOL:
         x = U.not_equal(x, literal(0, x.dtype)) if x.dtype != BOOL else x
     elif is_complex(x.dtype) and not is_complex(wanted):
@@ -156,7 +156,7 @@ def _from_sequence(value: Sequence[Any], wanted: np.dtype | None) -> Any:
             if plain.size and not (info.min <= plain.min() and plain.max() <= info.max):
                 raise OverflowError(f"an integer of the list is too large for {info.dtype.name}; set enable_x64")
         arrives(plain)
-        return put_by_default(Array(_cast(plain, wanted or dtypes.canonicalize_dtype(plain.dtype))))
+        return put_by_default(Array(_cast(plain, wanted or dtypes.canonical(plain.dtype))))
     from fuser.numpy.movement import stack
 
     return stack([_from_object(element, None) for element in value])
@@ -228,7 +228,7 @@ def _constant(name: str, value: int) -> Callable[..., Any]:
             )
         if dtype == dtypes.float0:
             return np.zeros(_shape(shape), dtypes.float0)
-        found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, name)
+        found = dtypes.canonical(float) if dtype is None else dtypes.requested(dtype, name)
         arrives(value)
         return (
             _keys(_shape(shape), value, found) if is_key(found) else broadcast_to(literal(value, found), _shape(shape))
@@ -251,7 +251,7 @@ def full_like(
     """As `full`, with the shape and dtype of `a` unless given."""
     like = as_value(a, "full_like") if not hasattr(a, "dtype") or not hasattr(a, "shape") else a
     weak = dtype is None and getattr(like, "weak_type", False)
-    found = dtypes.canonicalize_dtype(like.dtype) if dtype is None else dtypes.requested(dtype, "full_like")
+    found = dtypes.canonical(like.dtype) if dtype is None else dtypes.requested(dtype, "full_like")
     value = asarray(fill_value)
     if found == BOOL:
         value = U.truth(value)
@@ -337,7 +337,7 @@ def arange(
 
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     """`arange` where extents are symbolic: integers."""
-    found = dtypes.canonicalize_dtype(np.int64) if dtype is None else dtypes.requested(dtype, "arange")
+    found = dtypes.canonical(np.int64) if dtype is None else dtypes.requested(dtype, "arange")
     low, high = (0, start) if stop is None else (start, stop)
     by = 1 if step is None else as_extent(step)
     _, size = slice_bounds(0, maximum(0, high - low if by > 0 else low - high), abs(by), maximum(0, abs(high - low)))
@@ -421,7 +421,7 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = N
     shape = (as_extent(N), as_extent(N if M is None else M))
     if any(extent < 0 for extent in shape):
         raise ValueError(f"eye takes extents >= 0, got {shape}")
-    found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "eye")
+    found = dtypes.canonical(float) if dtype is None else dtypes.requested(dtype, "eye")
     offset = as_value(max(-(2**31), min(k, 2**31 - 1)) if isinstance(k, int) else k, "eye")
     if offset.shape or offset.dtype.kind not in "iu":
         raise ValueError(f"eye takes a scalar integer as k, got {k!r}")
@@ -435,7 +435,7 @@ def identity(n: Any, dtype: Any = None) -> Any:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """An (N, M) matrix with ones on and below the k-th diagonal."""
-    found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "tri")
+    found = dtypes.canonical(float) if dtype is None else dtypes.requested(dtype, "tri")
     return convert(_lower_triangle((as_extent(N), as_extent(N if M is None else M)), k), found)
 
 
@@ -484,7 +484,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
     """The index along each dimension of a grid; stacked, or apart and of extent 1 elsewhere if `sparse`."""
     shape = tuple(as_extent(e) for e in dimensions)
-    found = dtypes.canonicalize_dtype(int) if dtype is None else dtypes.requested(dtype, "indices")
+    found = dtypes.canonical(int) if dtype is None else dtypes.requested(dtype, "indices")
     if sparse:
         return tuple(iota(tuple(e if i == d else 1 for i, e in enumerate(shape)), d, found) for d in range(len(shape)))
     from fuser.numpy.movement import stack
@@ -495,7 +495,7 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
     """`function` of the index along each dimension, given as arrays of the whole shape."""
     shape = _shape(shape)
-    found = dtypes.canonicalize_dtype(dtype)
+    found = dtypes.canonical(dtype)
     return function(*(iota(shape, d, found) for d in range(len(shape))), **kwargs)
 
 

@@ -164,7 +164,7 @@ def _frequencies(function: str, n: int, d: Any, dtype: Any) -> tuple[int, np.dty
         raise ValueError(f"The n argument of {function} only takes an int. Got n = {list(n)}.")
     if isinstance(d, (list, tuple)):
         raise ValueError(f"The d argument of {function} only takes a single value. Got d = {list(d)}.")
-    found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    found = dtypes.canonical(float if dtype is None else dtype)
     return n, found, asarray(n * d, found if is_inexact(found) else None)
 
 

@@ -26,7 +26,9 @@ from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import eye
-from fuser.numpy.linear import matmul, matvec, tensordot, vecdot, vecmat
+from fuser.numpy.linear import matmul as _matmul
+from fuser.numpy.linear import matvec, vecdot, vecmat
+from fuser.numpy.linear import tensordot as _tensordot
 from fuser.numpy.movement import matrix_transpose
 from fuser.numpy.selection import take_along_axis
 from fuser.numpy.sorting import argsort
@@ -52,6 +54,27 @@ from fuser.numpy.systems import (
 from fuser.numpy.vectorize import vectorize
 from fuser.ops.dot import Precision
 from fuser.ops.matrices import adjoint
+
+
+def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """The matrix product, as `fuser.numpy.matmul`."""
+    return _matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def tensordot(
+    x1: Any,
+    x2: Any,
+    /,
+    *,
+    axes: Any = 2,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Sums of products along pairs of `axes`, as `fuser.numpy.tensordot`."""
+    return _tensordot(
+        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
+    )
 
 
 class EighResult(NamedTuple):
@@ -126,17 +149,24 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Any:
     """(U, S, Vh) with U diag(S) Vh = a, S in descending order; S alone without `compute_uv`.
 
-    A `hermitian` one goes by eigh. Derivatives of U and Vh need `full_matrices=False` where `a` is not square
+    A `hermitian` one goes by eigh. `subset_by_index` takes those from the first of two positions up to the second, in the order of
+    eigenvalues for a `hermitian` one, and goes with `full_matrices=False` else (ValueError). Derivatives of U and Vh need `full_matrices=False` where `a` is not square
     (UnsupportedError); they are inf or nan where singular values are equal.
     """
     (x,) = promote_inexact("svd", a)
     if not hermitian:
-        found = linalg.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
+        found = linalg.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
         return SVDResult(*found) if compute_uv else found
-    v, w = linalg.eigh(x)
+    v, w = linalg.eigh(x, subset_by_index=subset_by_index)
     order = argsort(U.abs(w), descending=True)
     s = take_along_axis(U.abs(w), order)
     if not compute_uv:
@@ -177,7 +207,7 @@ def _solve(a: Any, b: Any) -> Any:
         z = linalg.triangular_solve(factors, z, left_side=True, lower=True, transpose_a=True, unit_diagonal=True)
         return z[argsort(permutation)]
 
-    return custom_linear_solve(lambda x: matmul(a, x, precision=Precision.HIGHEST), b, forwards, transposed)
+    return custom_linear_solve(lambda x: _matmul(a, x, precision=Precision.HIGHEST), b, forwards, transposed)
 
 
 def inv(a: Any) -> Any:

@@ -72,9 +72,9 @@ def clip(
     return x if high is None else U.minimum(high, x)
 
 
-def floor_divide(x: Any, y: Any, /) -> Any:
-    """The greatest integer ≤ x / y."""
-    x, y = U.operands("floor_divide", x, y)
+def floor_divide(x1: Any, x2: Any, /) -> Any:
+    """The greatest integer ≤ x1 / x2."""
+    x, y = U.operands("floor_divide", x1, x2)
     if x.dtype == BOOL:
         x, y = U.numeric(x), U.numeric(y)
     if kind_of(x.dtype) == "u":
@@ -99,9 +99,9 @@ def _floor_divmod(x: Any, y: Any) -> tuple[Any, Any]:
     return bind(E.round_p, quotient, rounding_method=0), remainder
 
 
-def remainder(x: Any, y: Any, /) -> Any:
-    """x - y·floor(x / y): it has the sign of y, as Python's `%`."""
-    x, y = U.operands("remainder", x, y)
+def remainder(x1: Any, x2: Any, /) -> Any:
+    """x1 - x2·floor(x1 / x2): it has the sign of x2, as Python's `%`."""
+    x, y = U.operands("remainder", x1, x2)
     if x.dtype == BOOL:
         dtype = np.dtype("int32")
         x, y = convert(x, dtype), convert(y, dtype)
@@ -117,9 +117,9 @@ def remainder(x: Any, y: Any, /) -> Any:
 mod = remainder
 
 
-def fmod(x: Any, y: Any, /) -> Any:
-    """x - y·trunc(x / y): it has the sign of x, as C's fmod."""
-    x, y = U.operands("fmod", x, y)
+def fmod(x1: Any, x2: Any, /) -> Any:
+    """x1 - x2·trunc(x1 / x2): it has the sign of x1, as C's fmod."""
+    x, y = U.operands("fmod", x1, x2)
     if x.dtype == BOOL:  # what is divided by False stays as it is
         x, y = U.numeric(x), U.numeric(y)
     elif not is_inexact(x.dtype):
@@ -127,27 +127,27 @@ def fmod(x: Any, y: Any, /) -> Any:
     return bind(E.rem_p, x, y)
 
 
-def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
-    """(x // y, x % y)."""
-    x, y = U.operands("divmod", x, y)
+def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
+    """(x1 // x2, x1 % x2)."""
+    x, y = U.operands("divmod", x1, x2)
     return (floor_divide(x, y), remainder(x, y)) if not is_inexact(x.dtype) else _floor_divmod(x, y)
 
 
-def fmax(x: Any, y: Any, /) -> Any:
-    """The greater of x and y, or the one that is not nan."""
-    x, y = U.operands("fmax", x, y)
+def fmax(x1: Any, x2: Any) -> Any:
+    """The greater of x1 and x2, or the one that is not nan."""
+    x, y = U.operands("fmax", x1, x2)
     return where(bind(E.or_p, U.greater(x, y), isnan(y)), x, y)
 
 
-def fmin(x: Any, y: Any, /) -> Any:
-    """The lesser of x and y, or the one that is not nan."""
-    x, y = U.operands("fmin", x, y)
+def fmin(x1: Any, x2: Any) -> Any:
+    """The lesser of x1 and x2, or the one that is not nan."""
+    x, y = U.operands("fmin", x1, x2)
     return where(bind(E.or_p, U.less(x, y), isnan(y)), x, y)
 
 
-def hypot(x: Any, y: Any, /) -> Any:
-    """√(x² + y²) without overflow on the way; inf where either is infinite. Derivatives at (0, 0) are 1/2."""
-    x, y = U.strong(*U.inexact_operands("hypot", x, y))
+def hypot(x1: Any, x2: Any, /) -> Any:
+    """√(x1² + x2²) without overflow on the way; inf where either is infinite. Derivatives at (0, 0) are 1/2."""
+    x, y = U.strong(*U.inexact_operands("hypot", x1, x2))
     if is_complex(x.dtype):
         raise ValueError("hypot takes real numbers, got complex ones; take abs(x) first")
     x, y = U.abs(x), U.abs(y)
@@ -159,15 +159,15 @@ def hypot(x: Any, y: Any, /) -> Any:
     return select(infinite, np.inf, select(zero, large, result))
 
 
-def logaddexp(x: Any, y: Any, /) -> Any:
-    """log(exp(x) + exp(y)) without overflow; where both are inf, each has derivative 1."""
-    x, y = U.inexact_operands("logaddexp", x, y)
+def logaddexp(x1: Any, x2: Any, /) -> Any:
+    """log(exp(x1) + exp(x2)) without overflow; where both are inf, each has derivative 1."""
+    x, y = U.inexact_operands("logaddexp", x1, x2)
     return _complex_log_of_sum(x, y, U.exp, 1.0) if is_complex(x.dtype) else bind(L.logaddexp_p, x, y)
 
 
-def logaddexp2(x: Any, y: Any, /) -> Any:
-    """log2(2**x + 2**y) without overflow."""
-    x, y = U.strong(*U.inexact_operands("logaddexp2", x, y))
+def logaddexp2(x1: Any, x2: Any, /) -> Any:
+    """log2(2**x1 + 2**x2) without overflow."""
+    x, y = U.strong(*U.inexact_operands("logaddexp2", x1, x2))
     scale = float(1 / np.log(2))
     return _complex_log_of_sum(x, y, U.exp2, scale) if is_complex(x.dtype) else bind(L.logaddexp2_p, x, y)
 
@@ -187,9 +187,9 @@ def principal(logarithm: Any, turn: float = 2 * np.pi) -> Any:
     return bind(E.complex_p, real(logarithm), part)
 
 
-def heaviside(x: Any, y: Any, /) -> Any:
-    """0 for x < 0, 1 for x > 0, y at 0, nan for nan."""
-    x, y = (U.real_operand("heaviside", v) for v in U.inexact_operands("heaviside", x, y))
+def heaviside(x1: Any, x2: Any, /) -> Any:
+    """0 for x1 < 0, 1 for x1 > 0, x2 at 0, nan for nan."""
+    x, y = (U.real_operand("heaviside", v) for v in U.inexact_operands("heaviside", x1, x2))
     y = convert(y, y.dtype) if x.shape else y
     x, y = broadcast("heaviside", [*U.strong(x), y])
     middle = select(bind(E.ne_p, x, x), x, y)
@@ -300,9 +300,9 @@ def signbit(x: Any, /) -> Any:
     return U.less(bits, 0)
 
 
-def copysign(x: Any, y: Any, /) -> Any:
-    """|x| with the sign of y."""
-    x, y = U.inexact_operands("copysign", x, y)
+def copysign(x1: Any, x2: Any, /) -> Any:
+    """|x1| with the sign of x2."""
+    x, y = U.inexact_operands("copysign", x1, x2)
     x = convert(x, x.dtype, x.weak_type and y.weak_type)
     return where(signbit(y), U.negative(U.abs(x)), U.abs(x))
 
@@ -430,7 +430,7 @@ def angle(z: Any, deg: bool = False) -> Any:
     z = as_value(z, "angle")
     y, x = imag(z), real(z)
     if not is_inexact(x.dtype) or (not is_complex(z.dtype) and not z.ndim):
-        y, x = (convert(part, dtypes.canonicalize_dtype(float)) for part in (y, x))
+        y, x = (convert(part, dtypes.canonical(float)) for part in (y, x))
     result = U.arctan2(y, x)
     return rad2deg(result) if deg else result
 

@@ -5,6 +5,7 @@ A table maps each name to the function of `fuser.numpy` that it is; an operator 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -61,8 +62,9 @@ _METHODS: dict[str, Function] = {
     },
     **{n: getattr(reductions, n) for n in ("prod", "ptp", "std", "sum", "var")},
     **{n: getattr(movement, n) for n in ("ravel", "repeat", "squeeze", "swapaxes")},
-    **{n: getattr(sorting, n) for n in ("argsort", "searchsorted", "sort")},
+    **{n: getattr(sorting, n) for n in ("argpartition", "argsort", "searchsorted", "sort")},
     **{n: getattr(linear, n) for n in ("diagonal", "dot", "trace")},
+    "choose": selection.choose,
     "clip": maths.clip,
     "conj": maths.conjugate,
     "conjugate": maths.conjugate,
@@ -125,6 +127,7 @@ def _method(function: Function, fast: Function) -> Function:
         return function(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = function.__name__, function.__doc__
+    method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return method
 
 
@@ -220,6 +223,19 @@ def _nonzero(self: Any, *, size: int | None = None, fill_value: Any = None) -> A
     return nonzero(self, size=size, fill_value=fill_value)
 
 
+def _compress(
+    self: Any,
+    condition: Any,
+    axis: int | None = None,
+    *,
+    out: None = None,
+    size: int | None = None,
+    fill_value: Any = 0,
+) -> Any:
+    """The slices along `axis` where `condition` holds; see fuser.numpy.compress."""
+    return selection.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
+
+
 def _round(self: Any, ndigits: int | None = None) -> Any:
     return creation.astype(ufuncs.round(self), int) if ndigits is None else ufuncs.round(self, ndigits)
 
@@ -253,6 +269,7 @@ def _table(fast: Function) -> dict[str, Any]:
         copy=_copy,
         astype=fast(_astype),
         view=_view,
+        compress=_compress,
     )
     members.update(nonzero=_nonzero, __round__=distinct(_round), __getitem__=getitem, __contains__=_contains)
     members["T"] = property(movement.transpose, doc="The dimensions reversed.")

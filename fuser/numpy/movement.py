@@ -84,7 +84,9 @@ def transpose(a: Any, axes: Any = None) -> Any:
     return x if order == tuple(range(x.ndim)) else bind(V.transpose_p, x, permutation=order)
 
 
-permute_dims = transpose
+def permute_dims(a: Any, /, axes: Any) -> Any:
+    """The array with its dimensions in the order `axes`: the Array API's transpose."""
+    return transpose(a, axes)
 
 
 def matrix_transpose(x: Any, /) -> Any:

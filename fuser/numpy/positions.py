@@ -47,7 +47,7 @@ def diag_indices_from(arr: Any) -> tuple[Any, ...]:
 
 def _known(indices: tuple[np.ndarray, ...]) -> tuple[Any, Any]:
     """Positions that follow from extents alone, so that they are constants also in a traced function."""
-    rows, columns = (asarray(i.astype(dtypes.canonicalize_dtype(int))) for i in indices)
+    rows, columns = (asarray(i.astype(dtypes.canonical(int))) for i in indices)
     return rows, columns
 
 
@@ -98,7 +98,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
         if x.dtype == np.dtype("bool"):
             raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
         if not x.size:
-            x = x.astype(dtypes.canonicalize_dtype(int))
+            x = x.astype(dtypes.canonical(int))
         found.append(V.reshape(x, (1,) * n + (x.shape[0],) + (1,) * (len(args) - n - 1)))
     return tuple(found)
 

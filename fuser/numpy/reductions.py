@@ -82,7 +82,7 @@ def _summed_dtype(x: Any, dtype: Any) -> Any:
         return _requested(x, dtype, "a reduction")
     if is_inexact(x.dtype):
         return x
-    default = dtypes.canonicalize_dtype(np.uint64 if kind_of(x.dtype) == "u" else np.int64)
+    default = dtypes.canonical(np.uint64 if kind_of(x.dtype) == "u" else np.int64)
     return x if x.dtype.itemsize >= default.itemsize else convert(x, default)
 
 
@@ -102,7 +102,7 @@ def _accumulate(
         x = _operand(a, name)
         axes = axes_of(axis, x.ndim, name)
         if dtype is None and x.dtype == BOOL:
-            x = convert(x, dtypes.canonicalize_dtype(int))
+            x = convert(x, dtypes.canonical(int))
         x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
         given, weak = x.dtype, x.weak_type
         if dtype is None and given in _HALVES:  # in float32, with the initial value, and rounded once
@@ -223,7 +223,7 @@ def _position(name: str, primitive: Primitive, text: str) -> Callable[..., Any]:
             raise ValueError(
                 f"attempt to get {name} of an empty sequence: {name} over an axis of extent 0 has no answer"
             )
-        index_dtype = dtypes.canonicalize_dtype(int)
+        index_dtype = dtypes.canonical(int)
         return _kept(bind(primitive, x, axes=(position,), index_dtype=index_dtype), shape, axes, bool(keepdims))
 
     reduction.__name__ = reduction.__qualname__ = name
@@ -353,7 +353,7 @@ def _running(name: str, primitive: Primitive, promotes: bool, text: str) -> Call
             axis = 0
         wanted = None if dtype is None else dtypes.requested(dtype, name)
         if wanted == BOOL:  # counted in integers: whether something nonzero has come
-            x = convert(U.truth(x, name), dtypes.canonicalize_dtype(int))
+            x = convert(U.truth(x, name), dtypes.canonical(int))
         elif wanted is not None:
             x = convert(x, wanted)
         elif x.dtype == BOOL or (promotes and not is_inexact(x.dtype)):

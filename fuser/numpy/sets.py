@@ -43,7 +43,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     x = U.truth(asarray(a), "nonzero")
     if not x.ndim:
         raise ValueError("nonzero takes arrays of at least 1 dimension; use atleast_1d")
-    index_dtype = dtypes.canonicalize_dtype(int)
+    index_dtype = dtypes.canonical(int)
     if size is None:
         return tuple(Array(p.astype(index_dtype)) for p in np.nonzero(known(x, "nonzero")))
     flat = V.ravel(x)
@@ -71,7 +71,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     x = asarray(a)
     if not x.ndim:
         rows = int(bool(known(x, "argwhere"))) if size is None else size
-        return zeros((rows, 0), dtypes.canonicalize_dtype(int))
+        return zeros((rows, 0), dtypes.canonical(int))
     return V.stack(nonzero(x, size=size, fill_value=fill_value), 1)
 
 
@@ -123,7 +123,7 @@ def _unique(x: Any, axis: int, equal_nan: bool, size: int | None, fill_value: An
     extent = x.shape[axis]
     if extent == 0 and size and fill_value is None:
         raise ValueError("unique of no elements needs fill_value= where size= asks for some")
-    integer = dtypes.canonicalize_dtype(int)
+    integer = dtypes.canonical(int)
     rows, first, order = _sorted_rows(V.moveaxis(x, axis, 0), equal_nan)
     if not rows.size:
         values = _filled(rows, size, fill_value) if size is not None and fill_value is not None else rows
@@ -151,7 +151,7 @@ def _sorted_rows(rows: Any, equal_nan: bool) -> tuple[Any, Any, Any]:
         rows = M.where(M.isnan(rows), literal(complex(np.nan, 0), rows.dtype), rows)
     width = int(np.prod(rows.shape[1:], dtype=np.int64))
     if not width:
-        return rows[:1], zeros((1,), BOOL), zeros((1,), dtypes.canonicalize_dtype(int))
+        return rows[:1], zeros((1,), BOOL), zeros((1,), dtypes.canonical(int))
     flat = V.reshape(rows, (rows.shape[0], width))
     order = lexsort([flat[:, k] for k in reversed(range(width))])
     rows = rows[order]
@@ -275,7 +275,7 @@ def intersect1d(
     values, valid, order, firsts = _merged("intersect1d", first, second, assume_unique, size)
     if not values.size:
         common = values if size is None else broadcast_to(_fill(values, fill_value), (size,))
-        none = zeros(common.shape, dtypes.canonicalize_dtype(int))
+        none = zeros(common.shape, dtypes.canonical(int))
         return (common, none, none) if return_indices else common
     twice = U.equal(values[1:], values[:-1])
     if valid is not None:
@@ -314,7 +314,7 @@ def _merged(function: str, first: Any, second: Any, assume_unique: bool, size: i
         one = _unique(V.concatenate([first, second]), 0, True, None)
         return one.values, None, one.indices, firsts
     values = V.concatenate([first, second])
-    positions = iota(values.shape, 0, dtypes.canonicalize_dtype(int))
+    positions = iota(values.shape, 0, dtypes.canonical(int))
     if valid is None:
         values, order = bind(sort_p, values, positions, dimension=0, is_stable=True, num_keys=1)
         return values, None, order, firsts
@@ -356,7 +356,7 @@ def bincount(
         values = known(x, "bincount", "give length=")
         length = max(minlength, int(values.max(initial=-1)) + 1, 0)
     amounts = asarray(1 if weights is None else weights)
-    dtype = amounts.dtype if weights is not None else dtypes.canonicalize_dtype(int)
+    dtype = amounts.dtype if weights is not None else dtypes.canonical(int)
     return (
         zeros((length,), dtype).at[M.clip(convert(x, np.dtype("int32")), 0)].add(convert(amounts, dtype), mode="drop")
     )

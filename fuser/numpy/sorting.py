@@ -57,7 +57,7 @@ def argsort(
 ) -> Any:
     """The positions, of `dtype` where given, that sort the elements along `axis`; equal ones keep their order."""
     x, axis = _flat(as_value(a, "argsort"), axis, "argsort")
-    wanted = dtypes.canonicalize_dtype(int) if dtype is None else dtypes.requested(dtype, "argsort")
+    wanted = dtypes.canonical(int) if dtype is None else dtypes.requested(dtype, "argsort")
     positions = iota(x.shape, axis, wanted)
     if not descending:
         return bind(sort_p, x, positions, dimension=axis, is_stable=stable, num_keys=1)[1]
@@ -76,7 +76,7 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     if not arrays[0].ndim:
         return as_value(np.int32(0))
     axis = axis_of(axis, arrays[0].ndim, "lexsort")
-    positions = iota(arrays[0].shape, axis, dtypes.canonicalize_dtype(int))
+    positions = iota(arrays[0].shape, axis, dtypes.canonical(int))
     return bind(sort_p, *reversed(arrays), positions, dimension=axis, is_stable=True, num_keys=len(arrays))[-1]
 
 
@@ -84,7 +84,7 @@ def sort_complex(a: Any) -> Any:
     """The elements sorted, as complex numbers."""
     x = sort(a)
     wide = x.dtype in (np.dtype("float64"), np.dtype("complex128"), np.dtype("int64"), np.dtype("uint64"))
-    return convert(x, dtypes.canonicalize_dtype(np.complex128 if wide else np.complex64))
+    return convert(x, dtypes.canonical(np.complex128 if wide else np.complex64))
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Any:
@@ -172,7 +172,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
         raise ValueError(f"digitize needs a vector of edges, got shape {edges.shape}")
     side = "left" if right else "right"
     if not edges.shape[0]:
-        return zeros(asarray(x).shape, dtypes.canonicalize_dtype(int))
+        return zeros(asarray(x).shape, dtypes.canonical(int))
     ascending = searchsorted(edges, x, side)
     descending = U.subtract(edges.shape[0], searchsorted(V.flip(edges), x, side))
     return M.where(U.greater_equal(edges[-1], edges[0]), ascending, descending)

@@ -10,9 +10,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fuser import dtypes
 from fuser.numpy.creation import asarray
 from fuser.runtime.array import Array as _Array
 from fuser.trace.core import Tracer
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether the dtype `arg1` is `arg2`, or among those that it stands for, bfloat16 and the 8-bit floats counted as floating."""
+    return dtypes.issubdtype(arg1, arg2)
 
 
 class _ArrayClass(type):

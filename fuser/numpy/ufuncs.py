@@ -184,7 +184,15 @@ def truth(x: Any, function: str = "logical") -> Any:
 add = _binary("add", E.add_p, "x + y; bools are or-ed.", E.or_p)
 subtract = _binary("subtract", E.sub_p, "x - y.")
 multiply = _binary("multiply", E.mul_p, "x * y; bools are and-ed.", E.and_p)
-true_divide = divide = _inexact_binary("divide", E.div_p, "x / y, in floating point.")
+
+
+def divide(x1: Any, x2: Any, /) -> Any:
+    """x1 / x2, in floating point."""
+    x, y = inexact_operands("divide", x1, x2)
+    return bind(E.div_p, x, y)
+
+
+true_divide = divide
 maximum = _binary(
     "maximum", E.max_p, "The greater of x and y; nan where either is nan. At a tie each has half the derivative."
 )
@@ -201,8 +209,8 @@ left_shift, bitwise_left_shift = (
 
 
 def _integers(name: str, primitive: Primitive, text: str) -> Ufunc:
-    def function(x: Any, y: Any, /) -> Any:
-        x, y = strong(*operands(name, x, y))
+    def function(x1: Any, x2: Any) -> Any:
+        x, y = strong(*operands(name, x1, x2))
         if kind_of(x.dtype) not in "iu":
             raise ValueError(f"{name} takes integers, got {type_of(x)} and {type_of(y)}; convert them first")
         return bind(primitive, x, y)
@@ -253,9 +261,9 @@ arccosh = acosh = _inexact("arccosh", E.acosh_p, "The inverse hyperbolic cosine.
 arctanh = atanh = _inexact("arctanh", E.atanh_p, "The inverse hyperbolic tangent.")
 
 
-def right_shift(x: Any, y: Any, /) -> Any:
-    """x >> y: signed numbers keep their sign, unsigned ones fill with zeros."""
-    x, y = operands("right_shift", x, y)
+def right_shift(x1: Any, x2: Any, /) -> Any:
+    """x1 >> x2: signed numbers keep their sign, unsigned ones fill with zeros."""
+    x, y = operands("right_shift", x1, x2)
     if is_inexact(x.dtype):
         raise TypeError(f"right_shift takes integers and bools, got {x.dtype.name}")
     return bind(
@@ -263,9 +271,9 @@ def right_shift(x: Any, y: Any, /) -> Any:
     )
 
 
-def bitwise_right_shift(x: Any, y: Any, /) -> Any:
-    """x >> y, as `right_shift`."""
-    return right_shift(x, y)
+def bitwise_right_shift(x1: Any, x2: Any, /) -> Any:
+    """x1 >> x2, as `right_shift`."""
+    return right_shift(x1, x2)
 
 
 def square(x: Any, /) -> Any:
@@ -301,11 +309,11 @@ def rint(x: Any, /) -> Any:
     """The nearest integer, halves to even, in floating point."""
     x = as_value(x, "rint")
     if not is_inexact(x.dtype):
-        return convert(x, dtypes.canonicalize_dtype(float))
+        return convert(x, dtypes.canonical(float))
     return _each_part(x, lambda part: bind(E.round_p, part, rounding_method=1))
 
 
-def trunc(x: Any, /) -> Any:
+def trunc(x: Any) -> Any:
     """x without its fraction; integers stay as they are."""
     x = as_value(x, "trunc")
     if not is_inexact(x.dtype):

@@ -16,7 +16,7 @@ __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
 
 
 def _positions(count: int, shape: Callable[[Any, int], Any]) -> Any:
-    dtype = dtypes.canonicalize_dtype(float)
+    dtype = dtypes.canonical(float)
     if count <= 1:
         return ones(max(count, 0), dtype)
     return shape(arange(count, dtype=dtype), count - 1)

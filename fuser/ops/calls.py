@@ -14,6 +14,7 @@ import numpy as np
 from fuser.errors import UnexpectedTracerError
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
+from fuser.ir.jaxpr_layout import SHOWN
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
@@ -180,6 +181,18 @@ custom_jvp_call_p: Primitive = register(
 )
 
 
+def _shown_jvp(params: Params) -> Params:
+    return {
+        "name": params["name"],
+        "call_jaxpr": params["call_jaxpr"],
+        "jvp": params["jvp_jaxpr_fun"],
+        "symbolic_zeros": params["symbolic_zeros"],
+    }
+
+
+SHOWN[custom_jvp_call_p] = _shown_jvp
+
+
 # custom_vjp_call: `fwd_jaxpr_thunk(primals, perturbed) -> (results, residuals, bwd)`; `bwd(residuals, cotangents) ->
 # cotangents` of all arguments, Zeros among both. custom_lin stands for the tangents until it is transposed by bwd.
 
@@ -267,6 +280,20 @@ custom_vjp_call_p: Primitive = register(
         batch=_batch_custom_vjp,
     )
 )
+
+
+def _shown_vjp(params: Params) -> Params:
+    fwd = params["fwd_jaxpr_thunk"]
+    return {
+        "name": params["name"],
+        "bwd": getattr(fwd, "bwd", "?"),
+        "call_jaxpr": params["call_jaxpr"],
+        "fwd": fwd,
+        "symbolic_zeros": params["symbolic_zeros"],
+    }
+
+
+SHOWN[custom_vjp_call_p] = _shown_vjp
 
 
 def refuse_forward(*args: Any, name: str = "f", **params: Any) -> Any:

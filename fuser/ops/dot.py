@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import TypeRuleError
+from fuser.ir.jaxpr_layout import SHOWN
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
 from fuser.ir.text import param_type
@@ -236,5 +237,14 @@ def _product(name: str) -> Primitive:
 
 
 dot_general_p: Primitive = _product("dot_general")
+
+
+def _shown(params: dict[str, Any]) -> dict[str, Any]:
+    """As jaxprs have them: dimensions as lists, and what is not asked for left out."""
+    contracted, batch = (tuple(map(list, pair)) for pair in params["dimension_numbers"])
+    return {k: v for k, v in params.items() if v is not None} | {"dimension_numbers": (contracted, batch)}
+
+
+SHOWN[dot_general_p] = _shown
 # The same product where an operand is windows of an array, which a library would have to copy: partition makes it.
 window_product_p: Primitive = _product("window_product")

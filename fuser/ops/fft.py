@@ -1,4 +1,4 @@
-"""fft: discrete Fourier transforms over the last dimensions, by pocketfft: SciPy's here, NumPy's in native code; a library call, linear.
+"""fft: discrete Fourier transforms over the last dimensions, by SciPy here, in C in native code; a library call, linear.
 
 The kinds are those of jax.lax: complex to complex and back, real to the half of a Hermitian spectrum and back. The inverse
 ones divide by the number of elements.

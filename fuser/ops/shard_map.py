@@ -58,17 +58,22 @@ class Layout(NamedTuple):
             yield
 
     def extent(self, axes: Sequence[Any]) -> int:
+        """The devices along these axes."""
         return math.prod(self.mesh.shape[a] for a in axes)
+
+    def parts(self, axes: Sequence[Any]) -> int:
+        """Into how many parts these axes split operands and results."""
+        return math.prod(self.mesh.split_shape[a] for a in axes)
 
     def local(self, aval: ArrayType, spec: Spec) -> ArrayType:
         """The type of one device's part of a value, padding included; within another shard_map it may vary along that one's axes too."""
-        shape = tuple(-(-size // self.extent(axes)) for size, axes in zip(aval.shape, spec, strict=True))
+        shape = tuple(-(-size // self.parts(axes)) for size, axes in zip(aval.shape, spec, strict=True))
         explicit = None if aval.explicit is None else rules.local(self, aval, spec)
         return aval.update(shape=shape, vma=aval.vma | self.varying(spec), explicit=explicit)
 
     def joined(self, aval: ArrayType, spec: Spec) -> ArrayType:
         """The type of the value whose part on one device has this type."""
-        shape = tuple(size * self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
+        shape = tuple(size * self.parts(axes) for size, axes in zip(aval.shape, spec, strict=True))
         explicit = rules.joined(self, aval, spec) if self.mesh.explicit_axes else None
         return aval.update(shape=shape, vma=aval.vma - set(self.manual_axes), explicit=explicit)
 
@@ -153,7 +158,7 @@ def _batch(
             )
         check_apart(split, spec)
     with _layout(params).scope():
-        made = graphs.batch(jaxpr, batched, size // _layout(params).extent(split), (False,) * len(jaxpr.outvars), axis)
+        made = graphs.batch(jaxpr, batched, size // _layout(params).parts(split), (False,) * len(jaxpr.outvars), axis)
     lead = lambda specs, mask: [(split, *s) if use else s for s, use in zip(specs, mask)]
     values = [moved(v, d, 0) for v, d in zip(operands, dims)]
     specs = (*_constant(made.consts), *lead(in_specs, batched))

@@ -105,7 +105,7 @@ def described(leaf: Any) -> ArrayType:
     """The type that an entry of `out_shape` means."""
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise TypeError(f"out_shape has descriptions with `shape` and `dtype`, got a {type(leaf).__name__}")
-    return ArrayType(tuple(leaf.shape), dtypes.canonicalize_dtype(np.dtype(leaf.dtype)))
+    return ArrayType(tuple(leaf.shape), dtypes.canonical(np.dtype(leaf.dtype)))
 
 
 @dataclass(frozen=True)

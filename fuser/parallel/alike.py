@@ -9,7 +9,7 @@ from fuser.parallel.arrays import laid_out, sharding_of
 from fuser.trace.core import Tracer
 
 
-def shard_alike(x: Any, y: Any, /) -> tuple[Any, Any]:
+def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
     """Both arrays, of one shape (ValueError for others); y is laid out as x is. Traced ones are left to how they are used."""
     x, y = as_value(x, "shard_alike"), as_value(y, "shard_alike")
     if x.shape != y.shape:

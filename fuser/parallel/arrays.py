@@ -25,6 +25,7 @@ from fuser.lax.values import as_value, putting
 from fuser.ops.elementwise import copy_p
 from fuser.parallel.layout import Format
 from fuser.parallel.mesh import mesh_in_scope
+from fuser.parallel.peer_copies import parts_of_parts
 from fuser.parallel.places import is_first_gpu, on_device, on_first_gpu, only_part
 from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDeviceSharding, check_spec
 from fuser.parallel.spec import PartitionSpec
@@ -32,7 +33,7 @@ from fuser.runtime import device as _device
 from fuser.runtime.array import Array, alias, install, to_numpy
 from fuser.runtime.device import Device, own_cpu
 from fuser.runtime.processes import processes
-from fuser.runtime.shards import Shards
+from fuser.runtime.shards import Shards, on_gpu
 from fuser.trace import transfers, tree
 from fuser.trace.core import EVALUATION, Tracer, current
 from fuser.trace.mismatch import details, prefix_mismatches
@@ -162,8 +163,25 @@ def laid_out(x: Array, sharding: Sharding) -> Array:
         from fuser.parallel.programs import resharded
 
         return resharded(x, sharding)
-    whole = to_numpy(x)
-    return from_parts(x.shape, x.dtype, sharding, parts_of(whole, sharding), x.weak_type)
+    parts = parts_of_parts(x, sharding)
+    if parts is None and _on_same_gpus(data, sharding):
+        from fuser.parallel.programs import resharded
+
+        return resharded(x, sharding)
+    parts = parts_of(to_numpy(x), sharding) if parts is None else parts
+    return from_parts(x.shape, x.dtype, sharding, parts, x.weak_type)
+
+
+def _on_same_gpus(data: Any, sharding: Sharding) -> bool:
+    """Whether a program of the GPUs that have an array can lay it out so."""
+    return (
+        isinstance(data, Shards)
+        and isinstance(sharding, NamedSharding)
+        and not sharding.unreduced
+        and data.sharding.devices == sharding.devices
+        and len(sharding.devices) > 1
+        and all(on_gpu(part) for part in data.arrays)
+    )
 
 
 def relabelled(x: Any, sharding: Sharding) -> Any:
@@ -239,7 +257,8 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
         if isinstance(leaf, Array):
             _moves(leaf, sharding, explicit=True)
         with transfers.suspended():
-            result = laid_out(_on_host(value), sharding)
+            moved = all(d.platform == "cuda" for d in sharding.devices)
+            result = laid_out(value if moved else _on_host(value), sharding)
     if donate is True and value is leaf:
         result = alias(result) if result is leaf else result
         value.delete("it was donated to device_put")
@@ -298,7 +317,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def _dtype(given: Any, found: np.dtype) -> np.dtype:
-    return dtypes.canonicalize_dtype(found if given is None else np.dtype(given))
+    return dtypes.canonical(found if given is None else np.dtype(given))
 
 
 def make_array_from_callback(

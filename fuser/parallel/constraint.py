@@ -32,13 +32,13 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     return _each(x, shardings, _constrained)
 
 
-def reshard(x: Any, out_shardings: Any) -> Any:
-    """The tree `x`, laid out so: a tree prefix of NamedShardings, or of PartitionSpecs over the mesh in scope.
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """The tree `xs`, laid out so: a tree prefix of NamedShardings, or of PartitionSpecs over the mesh in scope.
 
     The result's types say so along axes of type Explicit. With `P(unreduced=...)` a value becomes, or stays, a sum of which
     each device along those axes has a term; from such a one, sums are completed.
     """
-    return _each(x, out_shardings, _resharded)
+    return _each(xs, out_shardings, _resharded)
 
 
 def _each(x: Any, shardings: Any, lay: Any) -> Any:

@@ -26,8 +26,14 @@ def initialize(
     num_processes: int | None = None,
     process_id: int | None = None,
     local_device_ids: int | Sequence[int] | None = None,
-    *,
+    cluster_detection_method: str | None = None,
     initialization_timeout: float = 300,
+    heartbeat_timeout_seconds: float = 100,
+    shutdown_timeout_seconds: float = 300,
+    coordinator_bind_address: str | None = None,
+    slice_index: int | None = None,
+    partition_index: int | None = None,
+    *,
     collective_timeout: float | None = None,
 ) -> None:
     """Join the processes that run this program.
@@ -36,6 +42,7 @@ def initialize(
     `local_device_ids` the GPUs of this machine that are its own (an equal share where nothing is said); what
     is left out is taken from torchrun's environment (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK). A process that does not
     come to a collective within `collective_timeout` seconds (60, FUSER_COLLECTIVE_TIMEOUT) is an error on all others.
+    What comes after `local_device_ids`, but for the timeouts named here, is of JAX's coordination service and changes nothing.
     ValueError where something is missing, RuntimeError where it is called twice or the others do not come in time.
     """
     if is_initialized():

@@ -58,6 +58,11 @@ class _Grid:
         return math.prod(self.axis_sizes) if self.axis_names else 0
 
     @property
+    def split_shape(self) -> Mapping[Any, int]:
+        """Along each axis, into how many parts the arrays are split that a function over the mesh takes and gives."""
+        return self.shape
+
+    @property
     def empty(self) -> bool:
         return not self.axis_names
 
@@ -395,9 +400,16 @@ def make_mesh(
 
 
 def create_device_mesh(
-    mesh_shape: Sequence[int], devices: Sequence[Device] | None = None, **options: Any
+    mesh_shape: Sequence[int],
+    devices: Sequence[Device] | None = None,
+    *,
+    contiguous_submeshes: bool = False,
+    allow_split_physical_axes: bool = False,
 ) -> np.ndarray[Any, Any]:
-    """An array of this shape of devices, all of one machine and equally far from each other; for `Mesh`."""
+    """An array of this shape of devices, all of one machine and equally far from each other; for `Mesh`.
+
+    The last two options are of TPUs' networks, and change nothing.
+    """
     found = list(_device.devices()) if devices is None else list(devices)
     if math.prod(mesh_shape) != len(found):
         raise ValueError(f"a mesh of shape {tuple(mesh_shape)} takes {math.prod(mesh_shape)} devices, got {len(found)}")
@@ -419,7 +431,8 @@ def create_hybrid_device_mesh(
     devices: Sequence[Device] | None = None,
     *,
     process_is_granule: bool = False,
-    **options: Any,
+    should_sort_granules_by_key: bool = True,
+    allow_split_physical_axes: bool = False,
 ) -> np.ndarray[Any, Any]:
     """Devices in granules, those of one process each: `mesh_shape` within a granule, `dcn_mesh_shape` of them; for `Mesh`.
 
@@ -432,7 +445,7 @@ def create_hybrid_device_mesh(
     if len(inner) != len(outer) or math.prod(outer) != len(granules):
         raise ValueError(f"Number of slices {len(granules)} must equal the product of dcn_mesh_shape {outer}")
     blocks = np.empty(outer, object)
-    for place, number in zip(np.ndindex(*outer), sorted(granules)):
+    for place, number in zip(np.ndindex(*outer), sorted(granules) if should_sort_granules_by_key else granules):
         blocks[place] = create_device_mesh(inner, granules[number])
     return np.block(blocks.tolist()) if outer else create_device_mesh(inner, granules[min(granules)])
 

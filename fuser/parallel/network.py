@@ -75,7 +75,7 @@ def collective_seconds(message: Message, link: Link) -> float:
     return rounds * link.latency_seconds + message.sent_bytes / link.bytes_per_second
 
 
-def bucket_bytes(devices: int, link: Link = LINKS["ethernet"]) -> float:
+def bucket_bytes(devices: int, link: Link) -> float:
     """The bytes that a sum over so many devices must have for its latencies to take `LATENCY_SHARE` of its seconds.
 
     Cutting a larger sum into pieces of this size costs no more than that, and lets the first ones travel earlier.

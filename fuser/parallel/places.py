@@ -30,7 +30,7 @@ def on_device(part: Any, device: Device) -> Any:
 
     gpus.require_driver()
     with gpus.on_gpu(device.local_hardware_id):
-        return native.device_upload(np.asarray(on_host(part), order="C"))
+        return part.copy_here() if on_gpu(part) else native.device_upload(np.asarray(on_host(part), order="C"))
 
 
 def only_part(x: Array) -> Any:

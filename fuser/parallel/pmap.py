@@ -18,9 +18,9 @@ from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
 from fuser.parallel.arrays import relabelled
 from fuser.parallel.mesh import Mesh
-from fuser.parallel.multihost import global_array_to_host_local_array, host_local_array_to_global_array
+from fuser.parallel.mesh_of_blocks import MeshOfBlocks
 from fuser.parallel.sharding import NamedSharding
-from fuser.parallel.spec import PartitionSpec, spec_of
+from fuser.parallel.spec import PartitionSpec
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.runtime.device import devices as all_devices
@@ -29,7 +29,7 @@ from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
 from fuser.trace.body import staged_body
-from fuser.trace.core import Tracer, type_of
+from fuser.trace.core import type_of
 from fuser.transforms.arguments import check_callable, leaf_values
 from fuser.transforms.vmap import path, prefix
 
@@ -115,34 +115,26 @@ class _Call:
         share = axis_size * here // len(devices) if several and axis_size is not None else axis_size
         size = self._size(values, dims, (free, kwargs), share)
         if several:
-            self._check_share(size, here, values)
+            self._check_share(size, here)
         elif size > len(devices):
             raise ValueError(
                 f"pmap of {function_name(self.fun)} maps {size} elements and there are {len(devices)} devices "
                 f"({current_source().short}); map at most as many, and vmap the rest; on the CPU, num_cpu_devices or "
                 "FUSER_NUM_CPU_DEVICES sets how many there are"
             )
-        mesh = Mesh(np.array(devices if several else devices[:size], object), (self.name,))
+        kind = MeshOfBlocks if several else Mesh
+        mesh = kind(np.array(devices if several else devices[:size], object), (self.name,))
         layout = Layout(mesh, (self.name,), False)
         specs = [_spec(type_of(v).ndim, d, self.name) for v, d in zip(values, dims)]
-        if several:
-            values = [host_local_array_to_global_array(v, mesh, spec_of(s)) for v, s in zip(values, specs)]
         outs, out_tree = self._bound(layout, structure, values, specs, dims, fixed)
-        if several:
-            outs = [global_array_to_host_local_array(o, mesh, o.sharding.spec) for o in outs]
         for number in donated:
             for leaf in tree.leaves(args[number]):
                 if isinstance(leaf, Array) and isinstance(leaf._data, Shards):
                     leaf.delete("it was donated to a call of pmap")
         return tree.unflatten(out_tree, outs)
 
-    def _check_share(self, size: int, here: int, values: Sequence[Any]) -> None:
+    def _check_share(self, size: int, here: int) -> None:
         """ValueError unless this process has one element for each of its devices."""
-        if any(isinstance(v, Tracer) for v in values):
-            raise UnsupportedError(
-                f"pmap of {function_name(self.fun)} over the devices of several processes stands in a jitted or differentiated function "
-                f"({current_source().short}); call it outside, or use shard_map over a mesh of all devices"
-            )
         if size != here:
             raise ValueError(
                 f"pmap of {function_name(self.fun)} maps {size} elements in this process, which has {here} devices; of several processes "
@@ -220,7 +212,8 @@ class _Call:
         )
         dims = [next((d for d, axes in enumerate(s) if axes), None) for s in put]
         written = [PartitionSpec() if d is None else PartitionSpec(*[None] * d, self.name) for d in dims]
-        return [relabelled(o, NamedSharding(layout.mesh, s)) for o, s in zip(outs, written)], body.structure
+        own = layout.mesh.local_mesh if isinstance(layout.mesh, MeshOfBlocks) else layout.mesh
+        return [relabelled(o, NamedSharding(own, s)) for o, s in zip(outs, written)], body.structure
 
 
 def _spec(rank: int, dim: int | None, name: Any) -> Spec:

@@ -30,6 +30,7 @@ from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.custom_partitioning import DIVIDED
 from fuser.parallel.mesh import Mesh, mesh_in_scope
+from fuser.parallel.mesh_of_blocks import MeshOfBlocks
 from fuser.parallel.network import described
 from fuser.parallel.other_axes import finest, in_axes_of, over, said_by, with_axes_of
 from fuser.parallel.places import only_part, working_on
@@ -304,12 +305,22 @@ def _of_a_mesh(graph: Graph) -> Iterator[Any]:
             yield value._data.sharding.mesh
     for eqn in graph.eqns:
         if eqn.primitive is shard_map_p:
-            yield eqn.params["mesh"]
+            yield _of_whole_arrays(eqn)
         elif eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
             yield eqn.params["sharding"].mesh
         else:
             for inner in graphs_in(eqn.params):
                 yield from _of_a_mesh(inner)
+
+
+def _of_whole_arrays(eqn: Eqn) -> Any:
+    """The mesh of a shard_map; UnsupportedError where each process has blocks of its own."""
+    if isinstance(eqn.params["mesh"], MeshOfBlocks):
+        raise UnsupportedError(
+            f"pmap of {eqn.params['jaxpr'].name} over the devices of several processes stands in a jitted function ({eqn.source.short}); call it "
+            "outside, or use shard_map over a mesh of all devices"
+        )
+    return eqn.params["mesh"]
 
 
 def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
@@ -347,10 +358,9 @@ def _check_devices(traced: Traced, graph: Graph, given: Sequence[Any], wanted: S
     named: list[tuple[str, tuple[Device, ...]]] = []
     for n, sharding in enumerate(given):
         if sharding is not None and sharding.devices:
-            aval = traced.graph.in_avals[n]
-            named.append(
-                (f"argument {traced.path(n)} of {traced.graph.name} with shape {aval.str_long()} and", sharding.devices)
-            )
+            which = f"argument {traced.path(n)}".replace("argument argument", "argument")  # some have but a number
+            shape = traced.graph.in_avals[n].str_long()
+            named.append((f"{which} of {traced.graph.name} with shape {shape} and with", sharding.devices))
     named += [("explicit output sharding with", s.devices) for s in wanted if s is not None and s.devices]
     for what, mesh in _places(graph):
         if isinstance(mesh, Mesh):

@@ -33,7 +33,9 @@ from fuser.ops.shard_map import Layout, Spec, Specs, shard_map_p
 from fuser.parallel.arrays import from_parts, laid_out, relabelled, same_axes
 from fuser.parallel.eager import divided
 from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.mesh_of_blocks import MeshOfBlocks, on_blocks
 from fuser.parallel.nested import flattened
+from fuser.parallel.network import LINKS
 from fuser.parallel.partial_manual import divisible
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.sharding import NamedSharding, Sharding
@@ -129,9 +131,11 @@ def backend_of_devices(mesh: Any = None) -> Any:
 
 def collectives_of(graph: Graph, mesh: Any) -> Graph:
     """One device's graph with the collectives that the devices of the mesh run."""
+    several = isinstance(mesh, Mesh) and mesh.is_multi_process
     if isinstance(mesh, Mesh) and mesh.flat and mesh.flat[0].platform == "cuda":
-        return in_transfers(fewer_collectives(graph, mesh.shape), mesh)
-    return fewer_collectives(graph, mesh.shape, isinstance(mesh, Mesh) and mesh.is_multi_process)
+        link = LINKS["infiniband" if several else "nvlink"]  # GPUs of one process are of one machine
+        return in_transfers(fewer_collectives(graph, mesh.shape, link), mesh)
+    return fewer_collectives(graph, mesh.shape, LINKS["ethernet"] if several else None, in_steps=several)
 
 
 @functools.lru_cache(maxsize=256)
@@ -291,6 +295,9 @@ def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Sp
             "function of the outer one, not in a callback"
         )
     arrays = [as_array(v) for v in values]
+    if isinstance(mesh, MeshOfBlocks):
+        whole = lambda mesh, arrays: run(jaxpr, mesh, arrays, in_specs, out_specs)
+        return on_blocks(mesh, whole, arrays, in_specs, out_specs)
     if _divisible(jaxpr, params["manual_axes"], mesh):
         given = [_over(a, sharding(mesh, s)) for a, s in zip(arrays, in_specs)]
         own = {"jaxpr": jaxpr, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}

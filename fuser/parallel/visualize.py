@@ -33,11 +33,11 @@ def _lone() -> Sharding:
     return SingleDeviceSharding(devices()[0])
 
 
-def visualize_array_sharding(arr: Any, **options: Any) -> None:
+def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
     """Print which devices hold which part of an array of one or two dimensions; see `visualize_sharding`."""
     if isinstance(arr, Tracer):
         raise ValueError(f"visualize_array_sharding shows arrays, got a traced {arr.aval}; call it outside of jit")
-    visualize_sharding(arr.shape, sharding_of(arr) if isinstance(arr, Array) else arr.sharding, **options)
+    visualize_sharding(arr.shape, sharding_of(arr) if isinstance(arr, Array) else arr.sharding, **kwargs)
 
 
 def visualize_sharding(
@@ -48,10 +48,11 @@ def visualize_sharding(
     scale: float = 1.0,
     min_width: int = 9,
     max_width: int = 80,
+    color_map: Any = None,
 ) -> None:
     """Print which devices hold which part of an array of this shape, of one or two dimensions: a cell for each part.
 
-    `use_color` is JAX's, and changes nothing; a cell has its part of a table that is 10 lines times `scale` high, is `min_width`
+    `use_color` and `color_map` are JAX's, and change nothing; a cell has its part of a table that is 10 lines times `scale` high, is `min_width`
     characters wide at least with its borders, and the table `max_width` at most. ValueError for other ranks.
     """
     if len(shape) not in (1, 2):

@@ -21,6 +21,7 @@ from fuser.ops.dot import free_dimensions
 from fuser.partition import recomputation
 from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
+from fuser.partition.axis_matching import match
 from fuser.partition.column_sums import sums_columns
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
@@ -63,6 +64,10 @@ class Candidate:
     barriers: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
     live_out: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
+    names: dict[str, None] = field(init=False)  # of the equations' primitives, in their order
+
+    def __post_init__(self) -> None:
+        self.names = dict.fromkeys(eqn.primitive.name for eqn in self.eqns)
 
     @property
     def axes(self) -> list[Axis]:
@@ -268,7 +273,7 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         reason = _pieces_blocker(a, b, limits)
         if reason is not None:
             return reason
-    if a.column_sums & b.inputs:
+    if a.column_sums and a.column_sums & b.inputs:
         return "it reads sums over all rows, which are there when the kernel has ended"
     if any(v in a.produced for v, _ in b.barriers):
         return "an optimization barrier stands between them"
@@ -321,8 +326,13 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
 
 
 def _results(a: Candidate, b: Candidate, uses: Uses) -> int:
-    """Arrays that a kernel of both writes."""
-    return sum(not within(v, a, b, uses) for candidate in (a, b) for v in candidate.live_out)
+    """Arrays that a kernel of both writes: those of each, but for what only the other reads."""
+    inside = 0
+    for one, other in ((a, b), (b, a)):
+        for var in one.live_out:
+            read = var in other.reads or var in other.opaque or var not in uses.of
+            inside += read and within(var, a, b, uses)
+    return len(a.live_out) + len(b.live_out) - inside
 
 
 def _product_blocker(a: Candidate, b: Candidate, opaque: bool, uses: Uses, limits: FusionLimits) -> str | None:
@@ -383,55 +393,11 @@ def escaping(a: Candidate, b: Candidate, uses: Uses) -> bool:
 
 
 def within(var: Var, a: Candidate, b: Candidate, uses: Uses) -> bool:
-    return all(n in a.numbers or n in b.numbers for n in uses.of.get(var, ()))
-
-
-def match(a: Candidate, b: Candidate) -> dict[Axis, Axis] | str:
-    """Which axis of `a` each axis of `b` is, by the values that connect them; a reason where they disagree."""
-    mapping: dict[Axis, Axis] = {}
-    taken: set[Axis] = set()
-
-    def unify(theirs: Layout, ours: Layout) -> bool:
-        for x, y in zip(theirs, ours):
-            if x is None or y is None:
-                if x is not y:
-                    return False
-            elif mapping.get(x, y) is not y or (y in taken and x not in mapping):
-                return False
-            else:
-                mapping[x] = y
-                taken.add(y)
+    """Whether all that reads a value is in `a` or `b`."""
+    readers = uses.of.get(var)
+    if not readers:
         return True
-
-    for var, several in b.reads.items():
-        if var in a.layout and var not in a.reads:
-            for read in several:
-                if not unify(read, a.layout[var]):
-                    return "it reads a value of the other along other axes"
-    for var in b.reads.keys() & a.reads.keys():  # hints only: shared inputs, where they agree
-        if len(b.reads[var]) == len(a.reads[var]) == 1:
-            saved = dict(mapping), set(taken)
-            if not unify(next(iter(b.reads[var])), next(iter(a.reads[var]))):
-                mapping, taken = saved
-    for x in b.axes:  # what is left runs along a free axis of the same extent that lies alike in memory
-        if x not in mapping:
-            free = [
-                y
-                for y in a.reduced + a.parallel
-                if y not in taken and y.extent == x.extent and _alike(a, b, mapping, x, y)
-            ]
-            if free:
-                mapping[x] = free[0]
-                taken.add(free[0])
-    return mapping
-
-
-def _alike(a: Candidate, b: Candidate, mapping: dict[Axis, Axis], x: Axis, y: Axis) -> bool:
-    """Whether `x` lies inside and outside of the same axes in `b` as `y` does in `a`."""
-    order_a = {axis: n for n, axis in enumerate(a.order)}
-    order_b = {axis: n for n, axis in enumerate(b.order)}
-    pairs = [(p, q) for p, q in mapping.items() if p in order_b and q in order_a]
-    return all((order_b[p] < order_b[x]) == (order_a[q] < order_a[y]) for p, q in pairs)
+    return len(readers) <= len(a.numbers) + len(b.numbers) and not (readers - a.numbers - b.numbers)
 
 
 def _domain_blocker(
@@ -564,6 +530,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     needed = [v for v in (inside & big.live_out) | small.live_out if not within(v, big, small, uses)]
     big.live_out = (big.live_out - inside).union(needed)
     big.eqns += small.eqns
+    big.names |= small.names
     big.numbers |= small.numbers
     big.produced |= small.produced
     big.barriers |= small.barriers

@@ -84,6 +84,7 @@ class FusionLimits:
     horizontal_forms: int = 0  # kernels of one such launch that differ by more than extents; 0 = any number
     horizontal_kinds: tuple[Kind, ...] = FUSIBLE  # of the kernels that one launch may hold
     horizontal_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
+    concurrent_meetings: bool = False  # what devices send each other runs beside the kernels that do not wait for it
 
 
 @dataclass(frozen=True)

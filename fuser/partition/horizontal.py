@@ -1,7 +1,8 @@
 """Small kernels that share one launch: finished groups in, groups out, some of them HORIZONTAL groups with the former as `parts`.
 
 A kernel that moves few bytes takes less time than its launch does. Such groups are fused horizontally, whatever axes they run over,
-as long as no group outside must run between two of its parts. One walk in program order, linear in the edges.
+as long as no group outside must run between two of its parts. One walk in program order, linear in the edges. Where meetings of
+devices run beside kernels, what only adds up what they sent, for them to send on, shares a launch with its like alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion
+from fuser.ops.collective import is_meeting
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
 
 Offer = Callable[[], bool]  # whether one more merge is allowed
@@ -61,7 +63,7 @@ class _Sorting:
         self, groups: Sequence[FusionGroup], outputs: set[Operand], limits: FusionLimits, allowed: Offer
     ) -> None:
         self.groups, self.outputs, self.limits, self.allowed = groups, outputs, limits, allowed
-        home = {v: n for n, group in enumerate(groups) for v in group.graph.outvars}
+        self.home = home = {v: n for n, group in enumerate(groups) for v in group.graph.outvars}
         self.needs = [{home[v] for v in group.graph.invars if v in home} for group in groups]
         self.needed = set().union(*self.needs)
         self.readers: dict[Operand, set[int]] = {}
@@ -73,11 +75,19 @@ class _Sorting:
         self.last: list[int] = []
         self.launches: list[list[int]] = [self.last]
         self.behind: set[int] = set()  # what waits for the open launch and is not in it
+        self.meetings = {
+            n for n, group in enumerate(groups) if limits.concurrent_meetings and any(map(is_meeting, group.graph.eqns))
+        }
+        self.between: dict[frozenset[int], list[int]] = {}  # the launches of what serves meetings, by what it reads
 
     def place(self, number: int) -> None:
         """Put the group into a launch, or leave it alone."""
         members = set(self.open)
         needs = self.needs[number]
+        if small(self.groups[number], self.limits) and self._serves_meetings(number):
+            self._join_between(number)
+            self.behind |= {number} if needs & (self.behind | members) else set()
+            return
         waits = bool(needs & self.behind) or (not self.limits.horizontal_chains and bool(needs & members))
         if small(self.groups[number], self.limits):
             if number not in self.needed and (waits or not needs & members):
@@ -90,12 +100,30 @@ class _Sorting:
         elif waits or needs & members:
             self.behind.add(number)
 
-    def _join(self, launch: list[int], number: int) -> None:
-        full = (
+    def _serves_meetings(self, number: int) -> bool:
+        """Whether it reads only what devices met for, and only meetings read what it makes."""
+        made = [v for v in self.groups[number].graph.outvars if isinstance(v, Var)]
+        readers = set().union(*(self.readers.get(v, set()) for v in made))
+        sources = {self.home.get(v, -1) for v in self.groups[number].graph.invars}
+        return bool(sources and readers) and sources | readers <= self.meetings and not self.outputs.intersection(made)
+
+    def _join_between(self, number: int) -> None:
+        key = frozenset(self.needs[number])
+        launch = self.between.get(key)
+        if launch is None or self._full(launch, number) or not self.allowed():
+            launch = self.between[key] = []
+            self.launches.append(launch)
+        launch.append(number)
+
+    def _full(self, launch: list[int], number: int) -> bool:
+        return (
             len(launch) >= self.limits.horizontal_parts
             or self._arrays([*launch, number]) > self.limits.horizontal_params > 0
             or self._forms([*launch, number]) > self.limits.horizontal_forms > 0
         )
+
+    def _join(self, launch: list[int], number: int) -> None:
+        full = self._full(launch, number)
         if full and launch is self.last:
             self.last = launch = []
             self.launches.append(launch)

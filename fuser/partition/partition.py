@@ -392,12 +392,7 @@ def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
 
 def _label(candidate: Candidate) -> str:
     """The candidate's operations and the line of its last equation, for a person."""
-    found = dict[str, None]()
-    for eqn in candidate.eqns:
-        found[eqn.primitive.name] = None
-        if len(found) > 4:
-            break
-    names = list(found)
+    names = list(candidate.names)
     text = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     line = candidate.eqns[-1].source.short if candidate.eqns[-1].source.file else ""
     return f"{text} ({line})" if line else text

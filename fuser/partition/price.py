@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from fuser.ir.graph import Var
 from fuser.ir.index import Axis
 from fuser.ir.target import Target, duration
-from fuser.partition.candidate import Candidate, Uses, match, vector_axes, within
+from fuser.partition.axis_matching import match
+from fuser.partition.candidate import Candidate, Uses, vector_axes, within
 from fuser.partition.group import FUSIBLE, Kind
 
 MOST_ARRAYS = 24  # of kernels without reduced axes, beyond which they are not looked through

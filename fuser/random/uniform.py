@@ -36,7 +36,7 @@ def random_bits(key: Any, width: int, shape: tuple[int, ...]) -> Any:
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Random bits as unsigned integers, uint32 by default (uint64 with `enable_x64`)."""
     key, _ = typed("bits", key)
-    found = dtypes.canonicalize_dtype(np.uint64) if dtype is None else dtypes.requested(dtype, "bits")
+    found = dtypes.canonical(np.uint64) if dtype is None else dtypes.requested(dtype, "bits")
     if found.kind != "u":
         raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {found.name}")
     return random_bits(key, found.itemsize * 8, shape_of(shape))

@@ -50,11 +50,11 @@ class Slice:
             raise ValueError(f"stride must be at least 1, got {self.stride}")
 
 
-def ds(start: Any, size: int | None = None, stride: int = 1) -> Slice | slice:
+def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice | slice:
     """A slice for an index of a Ref: `size` elements from `start` on, which may be traced; with one argument, the first so many."""
     if size is None:
         start, size = 0, start
-    return Slice(start, operator.index(size), stride)
+    return Slice(start, operator.index(size), 1 if stride is None else stride)
 
 
 def parsed(index: Any, shape: Sequence[int], masked: bool = False) -> tuple[Index, list[Any]]:

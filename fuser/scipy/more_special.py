@@ -159,7 +159,7 @@ def bernoulli(n: int) -> Any:
         for j in range(m, 0, -1):
             row[j - 1] = j * (row[j - 1] - row[j])
         found.append(-row[0] if m == 1 else row[0])
-    return fnp.array(np.array([float(b) for b in found]), dtypes.canonicalize_dtype(float))
+    return fnp.array(np.array([float(b) for b in found]), dtypes.canonical(float))
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser import numpy as fnp
+from fuser.lax.elementwise import round
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value
 
@@ -43,7 +44,7 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
 
     Nearest elements for order 0, linear interpolation for 1 (NotImplementedError above). Outside, elements are `cval`
     ("constant") or found by "nearest", "wrap", "mirror" or "reflect" (NotImplementedError otherwise). ValueError unless there
-    are as many coordinates as dimensions. Integers are rounded to even.
+    are as many coordinates as dimensions. Halves are rounded away from zero, of coordinates and of results that are integers.
     """
     x = as_value(input, "map_coordinates")
     places = [fnp.asarray(c) for c in coordinates]
@@ -67,15 +68,18 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
         parts.append(functools.reduce(operator.mul, weights) * found if weights else found)
     result = functools.reduce(operator.add, parts)
     if dtypes.issubdtype(x.dtype, np.integer):
-        result = fnp.round(result) if dtypes.issubdtype(result.dtype, np.inexact) else result
+        result = _rounded(result)
     return result.astype(x.dtype)
+
+
+def _rounded(x: Any) -> Any:
+    return round(x) if dtypes.issubdtype(x.dtype, np.inexact) else x
 
 
 def _neighbours(place: Any, order: int) -> list[tuple[Any, Any]]:
     """Positions of elements beside a coordinate, and their weights."""
     if order == 0:
-        nearest = (fnp.round(place) if dtypes.issubdtype(place.dtype, np.inexact) else place).astype(np.int32)
-        return [(nearest, fnp.asarray(1, place.dtype))]
+        return [(_rounded(place).astype(np.int32), fnp.asarray(1, place.dtype))]
     low = fnp.floor(place) if dtypes.issubdtype(place.dtype, np.inexact) else place
     upper = place - low
     first = low.astype(np.int32)

@@ -283,7 +283,8 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
     return convert(fnp.where(x > upper, -ndtr(-x), fnp.where(x > lower, middle, tail)), x.dtype)
 
 
-# Reached through this module: those of more_special, and softmax of all elements unless told.
+# Reached through this module: those of legendre and more_special, and softmax of all elements unless told.
+from fuser.scipy.legendre import lpmn, lpmn_values  # noqa: E402, F401
 from fuser.scipy.more_special import (  # noqa: E402, F401
     bernoulli,
     bessel_jn,

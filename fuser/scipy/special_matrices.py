@@ -159,7 +159,7 @@ def hadamard(n: int, dtype: Any = int) -> Any:
     size = operator.index(n)
     if size < 1 or size & (size - 1):
         raise ValueError("n must be a positive integer, and a power of 2")
-    found = dtypes.canonicalize_dtype(dtype)
+    found = dtypes.canonical(dtype)
     block = np.array([[1, 1], [1, -1]])
     whole = np.ones((1, 1), np.int64)
     while whole.shape[0] < size:
@@ -170,7 +170,7 @@ def hadamard(n: int, dtype: Any = int) -> Any:
 def helmert(n: int, full: bool = False) -> Any:
     """Helmert's (n - 1, n) matrix of orthonormal contrasts; with `full` (n, n), the first row being 1/√n. ValueError for n < 1."""
     size = _size("helmert", n, 1)
-    dtype = dtypes.canonicalize_dtype(float)
+    dtype = dtypes.canonical(float)
     whole = np.tril(np.ones((size, size)), -1) - np.diag(np.arange(size))
     whole[0] = 1
     scale = np.arange(size) * np.arange(1, size + 1.0)
@@ -183,7 +183,7 @@ def hilbert(n: int) -> Any:
     """1 / (i + j + 1), (n, n)."""
     size = _size("hilbert", n)
     line = 1.0 / (1 + np.arange(size)[:, None] + np.arange(size))
-    return fnp.asarray(line.astype(dtypes.canonicalize_dtype(float)))
+    return fnp.asarray(line.astype(dtypes.canonical(float)))
 
 
 def invhilbert(n: int) -> Any:
@@ -195,7 +195,7 @@ def invhilbert(n: int) -> Any:
             chosen = math.comb(size + i, size - j - 1) * math.comb(size + j, size - i - 1) * math.comb(i + j, i) ** 2
             whole[i, j] = float((-1) ** (i + j) * (i + j + 1) * chosen)
     with np.errstate(over="ignore"):
-        return fnp.asarray(whole.astype(dtypes.canonicalize_dtype(float)))
+        return fnp.asarray(whole.astype(dtypes.canonical(float)))
 
 
 _KINDS = ("symmetric", "lower", "upper")
@@ -213,7 +213,7 @@ def pascal(n: int, kind: str | None = None) -> Any:
         whole = [[float(math.comb(i + j, i)) for j in rows] for i in rows]
     else:
         whole = [[float(math.comb(i, j) if kind == "lower" else math.comb(j, i)) for j in rows] for i in rows]
-    return fnp.asarray(np.array(whole, np.float64).reshape(size, size).astype(dtypes.canonicalize_dtype(float)))
+    return fnp.asarray(np.array(whole, np.float64).reshape(size, size).astype(dtypes.canonical(float)))
 
 
 def invpascal(n: int, kind: str | None = None) -> Any:
@@ -227,7 +227,7 @@ def invpascal(n: int, kind: str | None = None) -> Any:
         whole = [[float(sum(lower[k][i] * lower[k][j] for k in range(size))) for j in range(size)] for i in range(size)]
     else:
         whole = [[float(lower[i][j] if kind == "lower" else lower[j][i]) for j in range(size)] for i in range(size)]
-    return fnp.asarray(np.array(whole, np.float64).reshape(size, size).astype(dtypes.canonicalize_dtype(float)))
+    return fnp.asarray(np.array(whole, np.float64).reshape(size, size).astype(dtypes.canonical(float)))
 
 
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Any:
@@ -235,7 +235,7 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Any:
     size = operator.index(n)
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; {scale!r} is not valid.")
-    found = dtypes.canonicalize_dtype(complex if dtype is None else dtype)
+    found = dtypes.canonical(complex if dtype is None else dtype)
     if not is_complex(found):
         raise ValueError(f"dtype must be complex64 or complex128, got {found.name}")
     positions = np.arange(size)

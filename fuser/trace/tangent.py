@@ -79,13 +79,13 @@ def differentiable(aval: ArrayType) -> bool:
     return type(aval) is not AbstractRef and is_inexact(aval.dtype)
 
 
-def add_tangents(a: Any, b: Any) -> Any:
+def add_tangents(x: Any, y: Any) -> Any:
     """The sum of two tangents or cotangents of one type."""
-    if type(a) is Zero:
-        return b
-    if type(b) is Zero:
-        return a
-    return bind(REGISTRY["add"], a, b)
+    if type(x) is Zero:
+        return y
+    if type(y) is Zero:
+        return x
+    return bind(REGISTRY["add"], x, y)
 
 
 def zero_like(value: Any) -> Zero:

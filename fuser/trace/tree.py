@@ -180,9 +180,9 @@ def map_as_filled(function: Callable[..., Any], tree: Any) -> Any:
     return structure.unflatten([function(leaf) for leaf in found])
 
 
-def unflatten(structure: PyTreeDef, leaves: Any) -> Any:
+def unflatten(treedef: PyTreeDef, leaves: Any) -> Any:
     """The tree with this structure and these leaves."""
-    return structure._spec.unflatten(leaves)
+    return treedef._spec.unflatten(leaves)
 
 
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
@@ -239,13 +239,13 @@ def _sorted_keys(data: Any) -> dict[Any, None]:
         ) from None
 
 
-def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """The tree with `function` applied to each leaf (and the matching parts of `rest`)."""
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+    """The tree with `f` applied to each leaf (and the matching parts of `rest`)."""
     first, whole = flatten(tree, is_leaf)
     if not rest:
-        return whole.unflatten([function(leaf) for leaf in first])
+        return whole.unflatten([f(leaf) for leaf in first])
     others = [whole.flatten_up_to(other) for other in rest]
-    return whole.unflatten([function(*parts) for parts in zip(first, *others)])
+    return whole.unflatten([f(*parts) for parts in zip(first, *others)])
 
 
 def tuple_of(structures: Iterable[PyTreeDef]) -> PyTreeDef:

@@ -195,3 +195,12 @@ def cotangent_values(given: Sequence[Any], avals: Sequence[ArrayType], what: str
 def dense(tangents: Sequence[Any]) -> list[Any]:
     """Symbolic zeros as arrays of zeros; float0 for types without derivative."""
     return [zeros(t.aval) if type(t) is Zero else t for t in tangents]
+
+
+def refuse_axes(reduce_axes: Any, function: str) -> None:
+    """NotImplementedError for `reduce_axes`, which JAX took once and refuses now."""
+    if reduce_axes:
+        raise NotImplementedError(
+            f"reduce_axes argument to {function} is deprecated; sum with fuser.lax.psum within the function "
+            f"({current_source().short})"
+        )

@@ -17,6 +17,7 @@ from fuser.ops.calls import custom_vjp_call_p
 from fuser.trace import tree
 from fuser.trace.core import Tracer, type_of
 from fuser.trace.tangent import Zero, as_array, differentiable, float0
+from fuser.trace.tree import map as map_tree
 from fuser.transforms.arguments import leaf_values, name_of
 from fuser.transforms.closures import converted
 from fuser.transforms.custom_function import Call, CustomFunction, given_tangent, pair_of
@@ -30,7 +31,7 @@ class CustomVJPPrimal:
     perturbed: bool
 
 
-def custom_vjp_primal_tree_values(primals: Any) -> Any:
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
     """The tree with each CustomVJPPrimal replaced by its value."""
 
     def value(leaf: Any) -> Any:
@@ -38,7 +39,7 @@ def custom_vjp_primal_tree_values(primals: Any) -> Any:
             raise TypeError(f"expected leaves of type CustomVJPPrimal, got a {type(leaf).__name__}")
         return leaf.value
 
-    return tree.map(value, primals)
+    return map_tree(value, tree)
 
 
 class custom_vjp(CustomFunction):
@@ -132,6 +133,7 @@ def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symb
         return outs, residuals, _flat_bwd(call, bwd, merged, [type_of(p) for p in primals], symbolic)
 
     flat.__name__ = rule
+    flat.bwd = name_of(bwd)  # type: ignore[attr-defined]  # what the graph's text says
     return flat
 
 

@@ -12,7 +12,15 @@ from fuser.trace import tree
 from fuser.trace.core import type_of
 from fuser.trace.linearize import linearize
 from fuser.trace.tangent import full
-from fuser.transforms.arguments import check_callable, check_input, check_output, checked_argnums, dense, flat
+from fuser.transforms.arguments import (
+    check_callable,
+    check_input,
+    check_output,
+    checked_argnums,
+    dense,
+    flat,
+    refuse_axes,
+)
 
 
 def value_and_grad(
@@ -21,6 +29,7 @@ def value_and_grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    reduce_axes: Any = (),
 ) -> Callable[..., Any]:
     """A function that gives `fun`'s value and its gradient with respect to the arguments at `argnums`.
 
@@ -28,6 +37,7 @@ def value_and_grad(
     gradient has the tree, shapes and dtypes of the argument, a tuple of them for a sequence of `argnums`. Integer leaves
     are refused, or with `allow_int` have gradients of dtype float0. TypeError for other results.
     """
+    refuse_axes(reduce_axes, "value_and_grad")
     check_callable(fun, "value_and_grad")
 
     @functools.wraps(fun)
@@ -46,12 +56,14 @@ def grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    reduce_axes: Any = (),
 ) -> Callable[..., Any]:
     """A function that gives the gradient of `fun` (with `has_aux`, the gradient and aux); see `value_and_grad`.
 
     At a tie of max or min each side gets half; at 0 sign and relu have derivative 0, abs 1 and sqrt inf; a `where` passes
     nothing to the branch that is not taken, but a nan made there by 0 * inf stays: guard its argument with a `where` too.
     """
+    refuse_axes(reduce_axes, "grad")
     check_callable(fun, "grad")
 
     @functools.wraps(fun)

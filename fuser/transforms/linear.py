@@ -30,7 +30,7 @@ from fuser.trace.linearize import Linearized
 from fuser.trace.linearize import linearize as linearized
 from fuser.trace.tangent import Undefined, Zero, differentiable
 from fuser.trace.transpose import transposed
-from fuser.transforms.arguments import Flat, check_callable, cotangent_values, dense, flat, name_of
+from fuser.transforms.arguments import Flat, check_callable, cotangent_values, dense, flat, name_of, refuse_axes
 
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
@@ -282,11 +282,12 @@ def _linear(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, back
     return (*result, function.aux(outs)) if has_aux else result
 
 
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> Any:
     """`fun(*primals)` and its pullback: cotangents of the result (its tree and types) to a tuple of cotangents of `primals`.
 
     Gives `(result, pullback)`, with `has_aux` `(result, pullback, aux)`. The pullback may be called any number of times.
     """
+    refuse_axes(reduce_axes, "vjp")
     return _linear(fun, primals, has_aux, True, "vjp")
 
 

@@ -14,6 +14,7 @@ from fuser.frames import hide
 from fuser.ir.dim import as_extent
 from fuser.ir.source import current_source
 from fuser.ir.types import float0
+from fuser.ops.reduce import reduce_sum_p
 from fuser.trace import tree
 from fuser.trace.aliases import check_arguments
 from fuser.trace.batch import batch, moved
@@ -41,13 +42,15 @@ def vmap(
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
+    sum_match: bool = False,
 ) -> Callable[..., Any]:
     """`fun` mapped over one dimension of its arguments, all lanes at once.
 
     `in_axes` is an int, None (the same for all lanes), or a tuple with one entry an argument, each a tree prefix of it;
     keyword arguments are mapped along dimension 0. `out_axes` is a tree prefix of the result: where the mapped dimension
     stands in it, None for results that are the same for all lanes. Negative axes count from the end. `axis_name` names
-    the dimension for collectives (`fuser.lax.psum`, ...); `axis_size` is needed where nothing is mapped.
+    the dimension for collectives (`fuser.lax.psum`, ...); `axis_size` is needed where nothing is mapped. With `sum_match` a result
+    that differs from lane to lane and has None in `out_axes` is the sum over the lanes; without it that is an error.
     ValueError for sizes that differ and for axes that do not fit.
     """
     check_callable(fun, "vmap")
@@ -69,7 +72,7 @@ def vmap(
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         try:
-            return _vmap(fun, in_axes, out_axes, axis_name, axis_size, spmd, args, kwargs)
+            return _vmap(fun, in_axes, out_axes, axis_name, axis_size, spmd, bool(sum_match), args, kwargs)
         except Exception as error:
             raise hide(error)  # noqa: B904
 
@@ -102,6 +105,7 @@ def _vmap(
     axis_name: Any,
     axis_size: int | None,
     spmd: tuple[Any, ...],
+    sums: bool,
     args: Any,
     kwargs: Any,
 ) -> Any:
@@ -134,6 +138,8 @@ def _vmap(
     outs, out_dims = batch(flat, values, dims, size, axis_name, spmd=spmd)
     (out_tree,) = found
     wanted = prefix(out_axes, tree.unflatten(out_tree, outs), "out_axes")
+    if sums:
+        outs, out_dims = _summed(outs, out_dims, wanted)
     result = tree.unflatten(out_tree, [_placed(o, d, w, size, fun, entry) for o, d, w in zip(outs, out_dims, wanted)])
     return _together(result, out_axes, size) if VMAPPABLE else result
 
@@ -310,6 +316,15 @@ def _entry(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[Any, .
             f"arrays sharded on {known[1]} ({current_source().short})"
         )
     return known
+
+
+def _summed(outs: Sequence[Any], dims: Sequence[int | None], wanted: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The results, of which those that have lanes and are wanted without are the sums of them."""
+    summed = [d is not None and w is None for d, w in zip(dims, wanted)]
+    return (
+        [reduce_sum_p.bind(o, axes=(d,)) if sums else o for o, d, sums in zip(outs, dims, summed)],
+        [None if sums else d for d, sums in zip(dims, summed)],
+    )
 
 
 def _check_unmapped(values: Sequence[Any], entry: Any) -> None:

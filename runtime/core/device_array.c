@@ -421,6 +421,38 @@ static PyObject *clone_here(DeviceArray *self) {
     return (PyObject *)made;
 }
 
+/* A stream of one device goes on once another device's has come so far; each is named in its own device's context. */
+static int follow_device(const Device *behind, Handle stream, Device *ahead, Handle done) {
+    CONTEXT_GUARD(guard);
+    Handle *event = &ahead->order_event;
+    if (enter_context(&guard, ahead) < 0 || (*event == NULL && check(driver.event_create(event, 2), "an event") < 0) ||
+        check(driver.event_record(*event, done), "an event") < 0 || enter_context(&guard, behind) < 0)
+        return -1;
+    return check(driver.stream_wait(stream, *event, 0), "to wait for an event");
+}
+
+/* copy_here(): the same values in the thread's device's memory, by a copy between the devices that neither waits for. */
+static PyObject *copy_here(DeviceArray *self, PyObject *ignored) {
+    CONTEXT_GUARD(guard);
+    DeviceArray *root = root_of(self);
+    Device *own = here(), *other = root->device;
+    if (own == other)
+        return clone_here(self);
+    Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
+    DeviceArray *made = NULL;
+    if (stream != NULL)
+        made = (DeviceArray *)new_device_array((int)Py_SIZE(self), self->dims, self->dtype, stream, NULL);
+    size_t bytes = device_array_bytes(self);
+    if (made == NULL || bytes == 0)
+        return (PyObject *)made;
+    reach_peer(own, other);
+    if (follow_device(own, stream, other, root->stream) < 0 ||
+        check(driver.copy_peer(made->address, own->context, self->address, other->context, bytes, stream), "a copy between devices") < 0 ||
+        follow_device(other, root->stream, own, stream) < 0)
+        Py_CLEAR(made);
+    return (PyObject *)made;
+}
+
 static PyObject *order_here(DeviceArray *self) {
     CONTEXT_GUARD(guard);
     Handle stream = enter_device(&guard) < 0 ? NULL : current_stream();
@@ -471,6 +503,7 @@ static PyMethodDef methods[] = {
     {"reshape", (PyCFunction)reshape, METH_O, "The same memory in another shape."},
     {"part", (PyCFunction)part, METH_VARARGS, "part(offset, shape): what lies so many bytes into it."},
     {"clone", (PyCFunction)cloned, METH_NOARGS, "The same values in memory of their own."},
+    {"copy_here", (PyCFunction)copy_here, METH_NOARGS, "The same values in the memory of the thread's device."},
     {"ordered", (PyCFunction)ordered, METH_NOARGS, "The array, which work on the current stream may use."},
     {"block_until_ready", (PyCFunction)block_until_ready, METH_NOARGS, "Wait until the values are computed."},
     {"is_ready", (PyCFunction)is_ready, METH_NOARGS, "Whether the values are computed."},

@@ -2,10 +2,11 @@
 
    A counted loop is walked here, its operands' addresses moved on from one iteration to the next, so that a captured
    graph holds all iterations. A loop with a predicate, and a branch, are conditional nodes of the graph that is being
-   captured: the device decides, and the host never reads the predicate. */
+   captured: the device decides, and the host never reads the predicate. What devices send each other may run on a second
+   stream between two events, beside what is computed meanwhile; captured, it is a branch of the graph. */
 #include "device_ops.h"
 
-enum { LARGEST = 4096, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
+enum { LARGEST = 4096, MOST_MAPS = 8, MOST_EVENTS = 1 << 16, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
 
 /* set_condition(handle, address, branch, last): the handle is 1 where the byte at `address` is not 0, or, with a `last`
    branch of at least 0, where the int32 there, clamped to 0 … last, is `branch`. */
@@ -78,10 +79,11 @@ static Status run_call(const CallOp *op, Handle stream, const uint64_t *table) {
     return op->call->run(op->call, addresses, stream);
 }
 
-static Status run_repeat(const RepeatOp *op, Handle stream, uint64_t *table, int depth) {
+static Status run_repeat(const RepeatOp *op, Handle stream, Run *run, int depth) {
+    uint64_t *table = run->table;
     Status result = 0;
     for (long long trip = 0; !result && trip < op->trips; trip++) {
-        result = run_body(&op->body, stream, table, depth);
+        result = run_body(&op->body, stream, run, depth);
         for (int k = 0; k < op->rotation_count; k++) {
             const Rotation *r = &op->rotations[k];
             uint64_t written = table[r->out];
@@ -93,6 +95,19 @@ static Status run_repeat(const RepeatOp *op, Handle stream, uint64_t *table, int
             table[op->strides[k].entry] += (uint64_t)op->strides[k].bytes;
     }
     return result;
+}
+
+/* ---- the second stream */
+
+/* Both streams go on from here; the event is recorded on the second one, behind the body. */
+static Status run_beside(const BesideOp *op, Handle stream, Run *run, int depth) {
+    Handle fork = run->events[0];
+    Status result = driver.event_record(fork, stream);
+    if (!result)
+        result = driver.stream_wait(run->side, fork, 0);
+    if (!result)
+        result = run_body(&op->body, run->side, run, depth);
+    return result ? result : driver.event_record(run->events[1 + op->event], run->side);
 }
 
 /* ---- conditional nodes */
@@ -133,49 +148,50 @@ static Status add_conditional(Handle stream, unsigned long long handle, int type
 }
 
 /* The body into the graph inside a node; with `handle`, which a loop has, the predicate that it leaves sets the condition. */
-static Status fill_conditional(const Body *body, Handle graph, uint64_t *table, int depth, unsigned long long handle, Address predicate) {
+static Status fill_conditional(const Body *body, Handle graph, Run *run, int depth, unsigned long long handle, Address predicate) {
     Handle inner = capture_stream(depth + 1), ended;
     if (inner == NULL)
         return TOO_DEEP;
     Status result = driver.capture_into(inner, graph, NULL, NULL, 0, RELAXED);
     if (result)
         return result;
-    result = run_body(body, inner, table, depth + 1);
+    result = run_body(body, inner, run, depth + 1);
     if (!result && handle)
         result = set_condition(handle, predicate, 0, -1, inner);
     Status end = driver.capture_end(inner, &ended);
     return result ? result : end;
 }
 
-static Status run_while(const WhileOp *op, Handle stream, uint64_t *table, int depth) {
+static Status run_while(const WhileOp *op, Handle stream, Run *run, int depth) {
     unsigned long long handle;
     Handle graph;
-    Address predicate = at(table, op->predicate);
+    Address predicate = at(run->table, op->predicate);
     Status result = new_condition(stream, &handle);
     if (!result)
         result = set_condition(handle, predicate, 0, -1, stream);
     if (!result)
         result = add_conditional(stream, handle, WHILE_NODE, &graph);
-    return result ? result : fill_conditional(&op->body, graph, table, depth, handle, predicate);
+    return result ? result : fill_conditional(&op->body, graph, run, depth, handle, predicate);
 }
 
-static Status run_switch(const SwitchOp *op, Handle stream, uint64_t *table, int depth) {
+static Status run_switch(const SwitchOp *op, Handle stream, Run *run, int depth) {
     Status result = 0;
     for (int k = 0; !result && k < op->count; k++) {
         unsigned long long handle;
         Handle graph;
         result = new_condition(stream, &handle);
         if (!result)
-            result = set_condition(handle, at(table, op->index), k, op->count - 1, stream);
+            result = set_condition(handle, at(run->table, op->index), k, op->count - 1, stream);
         if (!result)
             result = add_conditional(stream, handle, IF_NODE, &graph);
         if (!result)
-            result = fill_conditional(&op->branches[k], graph, table, depth, 0, 0);
+            result = fill_conditional(&op->branches[k], graph, run, depth, 0, 0);
     }
     return result;
 }
 
-Status run_body(const Body *body, Handle stream, uint64_t *table, int depth) {
+Status run_body(const Body *body, Handle stream, Run *run, int depth) {
+    uint64_t *table = run->table;
     Status result = 0;
     for (const Op *op = body->ops; !result && op < body->ops + body->count; op++)
         switch (op->kind) {
@@ -190,16 +206,31 @@ Status run_body(const Body *body, Handle stream, uint64_t *table, int depth) {
             result = run_transfers(op->exchange.communicator, op->exchange.transfers, op->exchange.count, table, stream);
             break;
         case POINT: table[op->point.entry] = at(table, op->point.place); break;
-        case REPEAT: result = run_repeat(&op->repeat, stream, table, depth); break;
-        case WHILE: result = run_while(&op->loop, stream, table, depth); break;
-        case SWITCH: result = run_switch(&op->choice, stream, table, depth); break;
+        case REPEAT: result = run_repeat(&op->repeat, stream, run, depth); break;
+        case WHILE: result = run_while(&op->loop, stream, run, depth); break;
+        case SWITCH: result = run_switch(&op->choice, stream, run, depth); break;
+        case BESIDE: result = run_beside(&op->beside, stream, run, depth); break;
+        case JOIN: result = driver.stream_wait(stream, run->events[1 + op->join.event], 0); break;
         }
     return result;
 }
 
 static const Body *bodies_of(const Op *op, int *count) {
-    *count = op->kind == SWITCH ? op->choice.count : op->kind == WHILE || op->kind == REPEAT;
-    return op->kind == SWITCH ? op->choice.branches : op->kind == WHILE ? &op->loop.body : &op->repeat.body;
+    *count = op->kind == SWITCH ? op->choice.count : op->kind == WHILE || op->kind == REPEAT || op->kind == BESIDE;
+    return op->kind == SWITCH ? op->choice.branches : op->kind == WHILE ? &op->loop.body : op->kind == BESIDE ? &op->beside.body : &op->repeat.body;
+}
+
+int event_count(const Body *body) {
+    int events = 0;
+    for (const Op *op = body->ops; op < body->ops + body->count; op++) {
+        int count;
+        const Body *inside = bodies_of(op, &count);
+        if (op->kind == BESIDE)
+            events = Py_MAX(events, op->beside.event + 2);
+        for (int k = 0; k < count; k++)
+            events = Py_MAX(events, event_count(&inside[k]));
+    }
+    return events;
 }
 
 long long node_count(const Body *body) {
@@ -207,9 +238,9 @@ long long node_count(const Body *body) {
     for (const Op *op = body->ops; op < body->ops + body->count; op++) {
         int count;
         const Body *inside = bodies_of(op, &count);
-        long long inner = count == 0 && op->kind != POINT;
+        long long inner = count == 0 && op->kind != POINT && op->kind != JOIN;
         for (int k = 0; k < count; k++)
-            inner += node_count(&inside[k]) + 2 * (op->kind != REPEAT);
+            inner += node_count(&inside[k]) + 2 * (op->kind == WHILE || op->kind == SWITCH);
         nodes += op->kind == REPEAT ? inner * op->repeat.trips : inner;
     }
     return nodes;
@@ -405,6 +436,13 @@ static int read_exchange(ExchangeOp *op, PyObject *tuple, int entries) {
     return 0;
 }
 
+static int read_event(int number) {
+    if (number >= 0 && number < MOST_EVENTS)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "an event has a number from 0 to %d, got %d", MOST_EVENTS - 1, number);
+    return -1;
+}
+
 static int read_op(Op *op, PyObject *tuple, int entries) {
     const char *kind = PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, 0)) : NULL;
     PyObject *a, *b, *c, *d;
@@ -424,6 +462,16 @@ static int read_op(Op *op, PyObject *tuple, int entries) {
     if (!strcmp(kind, "point")) {
         op->kind = POINT;
         return PyArg_ParseTuple(tuple, "siO", &kind, &op->point.entry, &a) ? read_place(a, &op->point.place, entries) : -1;
+    }
+    if (!strcmp(kind, "beside")) {
+        op->kind = BESIDE;
+        if (!PyArg_ParseTuple(tuple, "siO!", &kind, &op->beside.event, &PyTuple_Type, &a) || read_event(op->beside.event) < 0)
+            return -1;
+        return read_body(&op->beside.body, a, entries);
+    }
+    if (!strcmp(kind, "join")) {
+        op->kind = JOIN;
+        return PyArg_ParseTuple(tuple, "si", &kind, &op->join.event) ? read_event(op->join.event) : -1;
     }
     if (!strcmp(kind, "while")) {
         op->kind = WHILE;

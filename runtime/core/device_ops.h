@@ -38,9 +38,11 @@ typedef struct { int entry; int64_t bytes; } Stride;
 typedef struct { long long trips; Body body; int rotation_count, stride_count; Rotation *rotations; Stride *strides; } RepeatOp;
 typedef struct { Place predicate; Body body; } WhileOp;
 typedef struct { Place index; int count; Body *branches; } SwitchOp;
+typedef struct { int event; Body body; } BesideOp; /* on the side stream, from here on; its event says when it is through */
+typedef struct { int event; } JoinOp;              /* what follows waits for that event */
 
 struct Op {
-    enum { LAUNCH, MULTIPLY, CALL, COPY, EXCHANGE, POINT, REPEAT, WHILE, SWITCH } kind;
+    enum { LAUNCH, MULTIPLY, CALL, COPY, EXCHANGE, POINT, REPEAT, WHILE, SWITCH, BESIDE, JOIN } kind;
     union {
         LaunchOp launch;
         MultiplyOp multiply;
@@ -51,8 +53,18 @@ struct Op {
         RepeatOp repeat;
         WhileOp loop;
         SwitchOp choice;
+        BesideOp beside;
+        JoinOp join;
     };
 };
+
+/* What a run of operations has beside them: the table, whose later entries change, the stream for what runs beside the main
+   one, and events: the first is recorded where that begins. */
+typedef struct {
+    uint64_t *table;
+    Handle side;
+    Handle *events;
+} Run;
 
 /* From tuples: -1 with an exception set. `entries` are those of the table. */
 int read_body(Body *body, PyObject *tuple, int entries);
@@ -62,7 +74,9 @@ long long node_count(const Body *body);
 bool needs_graph(const Body *body);
 /* Whether something in it cannot be captured, so that each call enqueues the operations one by one. */
 bool refuses_graph(const Body *body);
-/* Enqueue on a stream, which is being captured where the body needs a graph; the table's later entries change. */
-Status run_body(const Body *body, Handle stream, uint64_t *table, int depth);
+/* How many events a run of it needs: none where nothing runs beside the main stream. */
+int event_count(const Body *body);
+/* Enqueue on a stream, which is being captured where the body needs a graph. */
+Status run_body(const Body *body, Handle stream, Run *run, int depth);
 /* The kernel that sets a graph's condition, loaded once; -1 with an exception set. */
 int load_condition(void);

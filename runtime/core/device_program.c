@@ -8,7 +8,7 @@
 #include "device_ops.h"
 #include "executable.h"
 
-enum { GRAPHS = 16, SEEN = 64, IDLE = 4 * GRAPHS, ON_STACK = 96 };
+enum { GRAPHS = 16, SEEN = 64, IDLE = 4 * GRAPHS, ON_STACK = 96, OUT_OF_MEMORY = 2, WITHOUT_TIMING = 2 };
 
 typedef struct {
     Handle exec;
@@ -21,6 +21,8 @@ typedef struct Variant {
     Body body;
     long long nodes;
     bool graph_only, graphless;
+    int event_count; /* where operations run beside the main stream */
+    Handle *events;  /* created when they first run */
     PyObject *keep;
     Replay replays[GRAPHS];
     uint64_t seen[SEEN]; /* hashes of tables that came last and have no graph */
@@ -51,14 +53,34 @@ static uint64_t hashed(const uint64_t *table, int count) {
     return hash | 1;
 }
 
+/* The events of a variant, created where they are not. */
+static Status with_events(Variant *variant) {
+    Status result = 0;
+    if (variant->event_count == 0 || variant->events != NULL)
+        return 0;
+    if ((variant->events = calloc(variant->event_count, sizeof(Handle))) == NULL)
+        return OUT_OF_MEMORY;
+    for (int k = 0; !result && k < variant->event_count; k++)
+        result = driver.event_create(&variant->events[k], WITHOUT_TIMING);
+    return result;
+}
+
+static void drop_events(Variant *variant) {
+    for (int k = 0; variant->events != NULL && k < variant->event_count; k++)
+        if (variant->events[k] != NULL)
+            driver.event_destroy(variant->events[k]);
+    free(variant->events);
+}
+
 static Status captured(const Variant *variant, uint64_t *table, Handle *graph) {
     pthread_mutex_t *one_at_a_time = &here()->capturing;
     *graph = NULL;
     pthread_mutex_lock(one_at_a_time);
     Handle stream = capture_stream(0);
+    Run run = {table, variant->event_count ? side_stream(true) : NULL, variant->events};
     Status result = driver.capture_begin(stream, 2); /* relaxed: other work of this thread may go on */
     if (!result) {
-        result = run_body(&variant->body, stream, table, 0);
+        result = run_body(&variant->body, stream, &run, 0);
         Status end = driver.capture_end(stream, graph);
         result = result ? result : end;
     }
@@ -114,7 +136,7 @@ static Status replay_of(DeviceProgram *self, Variant *variant, uint64_t *table, 
                                  (oldest->exec != NULL && self->calls - oldest->used < IDLE)))
         return 0;
     if (oldest->table == NULL && (oldest->table = malloc(bound * sizeof *table)) == NULL)
-        return 2; /* out of memory */
+        return OUT_OF_MEMORY;
     memcpy(oldest->table, table, bound * sizeof *table);
     Status result = build(self, variant, oldest, table);
     if (result)
@@ -128,7 +150,9 @@ static Status run(DeviceProgram *self, Variant *variant, Handle stream, uint64_t
     bool graphs = variant->graph_only || (!variant->graphless && variant->nodes >= self->graph_from && variant->nodes <= self->graph_to);
     int capturing = 0;
     self->calls++;
-    Status result = graphs ? driver.capturing(stream, &capturing) : 0;
+    Status result = with_events(variant);
+    if (!result && (graphs || variant->event_count))
+        result = driver.capturing(stream, &capturing);
     Handle exec = NULL;
     if (!result && graphs && !capturing)
         result = replay_of(self, variant, table, &exec);
@@ -138,8 +162,9 @@ static Status run(DeviceProgram *self, Variant *variant, Handle stream, uint64_t
         self->replayed++;
         return driver.graph_launch(exec, stream);
     }
+    Run run = {table, variant->event_count ? side_stream(capturing) : NULL, variant->events};
     self->launched += variant->nodes;
-    return run_body(&variant->body, stream, table, 0);
+    return run_body(&variant->body, stream, &run, 0);
 }
 
 /* ---- the step of an executable */
@@ -259,6 +284,7 @@ static void free_variant(Variant *variant) {
             driver.exec_destroy(variant->replays[k].exec);
         free(variant->replays[k].table);
     }
+    drop_events(variant);
     free_body(&variant->body);
     Py_XDECREF(variant->keep); /* after the graphs: it holds the kernels' modules */
     PyMem_Free(variant);
@@ -282,6 +308,7 @@ static PyObject *add_variant(DeviceProgram *self, PyObject *args) {
     variant->nodes = node_count(&variant->body);
     variant->graph_only = needs_graph(&variant->body);
     variant->graphless = refuses_graph(&variant->body);
+    variant->event_count = event_count(&variant->body);
     if (variant->graph_only && variant->graphless) {
         PyErr_SetString(PyExc_RuntimeError, "a library call that no graph can hold stands in a loop that the device ends");
         free_variant(variant);

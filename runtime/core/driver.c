@@ -22,6 +22,11 @@ static const struct { const char *name; void **place; bool conditional; } symbol
     {"cuMemcpyHtoDAsync_v2", (void **)&driver.to_device, false},
     {"cuMemcpyDtoHAsync_v2", (void **)&driver.to_host, false},
     {"cuMemcpyDtoDAsync_v2", (void **)&driver.copy, false},
+    {"cuMemcpyPeerAsync", (void **)&driver.copy_peer, false},
+    {"cuDeviceCanAccessPeer", (void **)&driver.can_access_peer, false},
+    {"cuCtxEnablePeerAccess", (void **)&driver.enable_peer, false},
+    {"cuDeviceGetDefaultMemPool", (void **)&driver.default_pool, false},
+    {"cuMemPoolSetAccess", (void **)&driver.pool_access, false},
     {"cuMemsetD8Async", (void **)&driver.set8, false},
     {"cuMemsetD32Async", (void **)&driver.set32, false},
     {"cuStreamCreate", (void **)&driver.stream_create, false},
@@ -32,6 +37,7 @@ static const struct { const char *name; void **place; bool conditional; } symbol
     {"cuEventRecord", (void **)&driver.event_record, false},
     {"cuEventQuery", (void **)&driver.event_query, false},
     {"cuEventSynchronize", (void **)&driver.event_synchronize, false},
+    {"cuEventDestroy_v2", (void **)&driver.event_destroy, false},
     {"cuModuleLoadData", (void **)&driver.module_load, false},
     {"cuModuleGetFunction", (void **)&driver.module_function, false},
     {"cuModuleUnload", (void **)&driver.module_unload, false},
@@ -57,6 +63,7 @@ enum { CONDITIONAL_FROM = 12040, NON_BLOCKING = 1 };
 
 static PyObject *foreign_stream; /* torch's: from a device's number to its current stream */
 static Device devices[MOST_DEVICES];
+static uint64_t reached[MOST_DEVICES]; /* of each device the bits of those whose memory it has asked to read */
 static Device *first = devices;        /* that was opened */
 static _Thread_local Device *chosen;   /* by cuda_use */
 
@@ -141,6 +148,8 @@ Handle capture_stream(int number) {
     return number >= CAPTURE_STREAMS ? NULL : recording_stream(&here()->capture_streams[number]);
 }
 
+Handle side_stream(bool captured) { return recording_stream(&here()->side_streams[captured]); }
+
 Handle trial_stream(void) { return recording_stream(&here()->trial_stream); }
 
 static int find_symbols(void *library, const char *path) {
@@ -178,9 +187,30 @@ Device *device_of(int number) {
     return NULL;
 }
 
+void reach_peer(const Device *device, const Device *other) {
+    enum { A_DEVICE = 1, READ_AND_WRITE = 3 };
+    CONTEXT_GUARD(guard);
+    int can = 0;
+    Handle pool;
+    if (reached[device->number] >> other->number & 1)
+        return;
+    reached[device->number] |= (uint64_t)1 << other->number;
+    if (driver.can_access_peer(&can, device->number, other->number) || !can)
+        return; /* then the driver copies through the host by itself */
+    if (enter_context(&guard, device) < 0) {
+        PyErr_Clear();
+        return;
+    }
+    driver.enable_peer(other->context, 0); /* what other libraries allocate there; they may have asked before */
+    PoolAccess access = {A_DEVICE, device->number, READ_AND_WRITE};
+    if (!driver.default_pool(&pool, other->number)) /* what we do */
+        driver.pool_access(pool, &access, 1);
+}
+
 static int start_device(int number) {
     int version;
     memset(devices, 0, sizeof devices);
+    memset(reached, 0, sizeof reached);
     if (check(driver.init(0), "to start") < 0 || check(driver.version(&version), "its version") < 0)
         return -1;
     Device *found = device_of(number);

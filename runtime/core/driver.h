@@ -27,6 +27,8 @@ typedef struct { /* CUgraphExecUpdateResultInfo */
     Handle node, from;
 } UpdateInfo;
 
+typedef struct { int location, device, access; } PoolAccess; /* CUmemAccessDesc */
+
 enum { CONDITIONAL_NODE = 13, IF_NODE = 0, WHILE_NODE = 1 };
 
 struct Driver {
@@ -49,6 +51,11 @@ struct Driver {
     Status (*to_device)(Address, const void *, size_t, Handle);
     Status (*to_host)(void *, Address, size_t, Handle);
     Status (*copy)(Address, Address, size_t, Handle);
+    Status (*copy_peer)(Address, Handle, Address, Handle, size_t, Handle);
+    Status (*can_access_peer)(int *, int, int);
+    Status (*enable_peer)(Handle, unsigned);
+    Status (*default_pool)(Handle *, int);
+    Status (*pool_access)(Handle, const PoolAccess *, size_t);
     Status (*set8)(Address, unsigned char, size_t, Handle);
     Status (*set32)(Address, unsigned, size_t, Handle);
     Status (*stream_create)(Handle *, unsigned);
@@ -59,6 +66,7 @@ struct Driver {
     Status (*event_record)(Handle, Handle);
     Status (*event_query)(Handle);
     Status (*event_synchronize)(Handle);
+    Status (*event_destroy)(Handle);
     Status (*module_load)(Handle *, const void *);
     Status (*module_function)(Handle *, Handle, const char *);
     Status (*module_unload)(Handle);
@@ -91,6 +99,7 @@ typedef struct {
     int number;
     Handle context; /* NULL: not started */
     Handle own_stream, capture_streams[CAPTURE_STREAMS], trial_stream;
+    Handle side_streams[2]; /* for what runs beside a program's main stream: launched, and captured */
     Handle connecting; /* a stream without work: what waits there for other devices waits for no program of this one */
     Handle order_event;
     Handle condition;          /* the kernel that sets a graph's condition */
@@ -127,7 +136,11 @@ Device *device_of(int number);
 Handle stream_of(const Device *device);
 /* The same of the thread's device. */
 Handle current_stream(void);
+/* Let a device read another one's memory without the host, where their links allow it; asked once of each pair. */
+void reach_peer(const Device *device, const Device *other);
 /* A stream of the thread's device that only records graphs. */
 Handle capture_stream(int number);
+/* The stream of the thread's device for what runs beside the main one, which is being captured or not. */
+Handle side_stream(bool captured);
 /* Another one, in which operations are tried. */
 Handle trial_stream(void);

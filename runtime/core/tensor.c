@@ -1,4 +1,5 @@
-/* PyTorch's tensors as ndarrays over their memory, by DLPack's C exchange interface (dlpack.h 1.3): no Python in between. */
+/* PyTorch's tensors as ndarrays over their memory, and the other way round, by DLPack's C exchange interface (dlpack.h 1.3): no
+   Python in between. */
 #include "core.h"
 
 typedef struct {
@@ -15,10 +16,20 @@ typedef struct {
     uint64_t byte_offset;
 } Described; /* DLTensor */
 
+typedef struct Managed {
+    uint32_t major, minor;
+    void *array; /* its own */
+    void (*release)(struct Managed *self);
+    uint64_t flags;
+    Described tensor;
+    int64_t extents[2 * NPY_MAXDIMS]; /* the shape, then the strides; not of the interface */
+} Managed; /* DLManagedTensorVersioned */
+
 typedef struct {
     uint32_t major, minor;
     void *previous;
-    void *allocate, *own, *give;
+    void *allocate, *own;
+    int (*give)(Managed *tensor, void **object);
     int (*describe)(void *object, Described *out);
     void *stream;
 } Exchange; /* DLPackExchangeAPI */
@@ -81,9 +92,67 @@ static PyObject *tensor_view(PyObject *module, PyObject *const *args, Py_ssize_t
     return found;
 }
 
+/* Called by torch, on any thread, once no tensor needs the memory. */
+static void release(Managed *self) {
+    if (Py_IsInitialized()) {
+        PyGILState_STATE state = PyGILState_Ensure();
+        Py_DECREF((PyObject *)self->array);
+        PyGILState_Release(state);
+    }
+    free(self);
+}
+
+/* Whether the array is writable memory of as many elements as these extents have, which are not none. */
+static bool dense(PyObject *array, PyObject *extents) {
+    if (!PyArray_CheckExact(array) || !PyArray_CHKFLAGS((PyArrayObject *)array, NPY_ARRAY_CARRAY))
+        return false;
+    npy_intp size = 1;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(extents); k++)
+        size *= PyLong_AsSsize_t(PyTuple_GET_ITEM(extents, k));
+    return size > 0 && PyArray_SIZE((PyArrayObject *)array) == size;
+}
+
+/* tensor_over(code, extents, shape, strides, offset, otherwise, array): the tensor of this shape and these strides that begins
+   `offset` elements into the memory of an ndarray of as many elements as these extents have, with DLPack's code of its type;
+   `otherwise(array)` for what is no such array. */
+static PyObject *tensor_over(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    if (count != 7 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "tensor_over takes a code, three tuples, an offset, a function and an array");
+        return NULL;
+    }
+    Py_ssize_t ndim = PyTuple_GET_SIZE(args[2]);
+    if (torch_exchange == NULL || torch_exchange->give == NULL || ndim > NPY_MAXDIMS ||
+        PyTuple_GET_SIZE(args[3]) != ndim || !dense(args[6], args[1]))
+        return PyErr_Occurred() ? NULL : PyObject_CallOneArg(args[5], args[6]);
+    Managed *own = malloc(sizeof *own);
+    if (own == NULL)
+        return PyErr_NoMemory();
+    PyArrayObject *array = (PyArrayObject *)args[6];
+    *own = (Managed){.major = MAJOR, .array = Py_NewRef(args[6]), .release = release};
+    own->tensor = (Described){.data = PyArray_DATA(array), .device = {HOST, 0}, .ndim = (int32_t)ndim};
+    own->tensor.dtype.code = (uint8_t)PyLong_AsLong(args[0]);
+    own->tensor.dtype.bits = (uint8_t)(8 * PyArray_ITEMSIZE(array));
+    own->tensor.dtype.lanes = 1;
+    own->tensor.byte_offset = (uint64_t)(PyLong_AsSsize_t(args[4]) * PyArray_ITEMSIZE(array));
+    own->tensor.shape = own->extents;
+    own->tensor.strides = own->extents + ndim;
+    for (Py_ssize_t k = 0; k < ndim; k++) {
+        own->extents[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(args[2], k));
+        own->extents[ndim + k] = PyLong_AsLongLong(PyTuple_GET_ITEM(args[3], k));
+    }
+    void *found = NULL;
+    if (PyErr_Occurred() || torch_exchange->give(own, &found) != 0) {
+        Py_DECREF(args[6]);
+        free(own);
+        return NULL;
+    }
+    return found;
+}
+
 static PyMethodDef methods[] = {
     {"adopt_tensors", adopt_tensors, METH_O, "Take torch's exchange interface."},
     {"tensor_view", (PyCFunction)(void (*)(void))tensor_view, METH_FASTCALL, "An ndarray over a tensor's memory."},
+    {"tensor_over", (PyCFunction)(void (*)(void))tensor_over, METH_FASTCALL, "A tensor over an ndarray's memory."},
     {NULL},
 };
 

@@ -3,7 +3,8 @@
    Work that is enqueued on a stream runs only when something waits for it, so that a result that is read too early is
    poison. Fresh memory is poison too. Every access of an enqueued operation is checked against vector clocks: what another
    stream wrote or read must come before it by an event, a graph's order, or a wait of the host. A fault is an error of the
-   call that causes it, in words. A module's image names a C function, the twin of a generated kernel, and says which of
+   call that causes it, in words. Streams that join a capture by an event are branches of its graph, ordered by events alone; one
+   that the first does not wait for at the end is a fault. A module's image names a C function, the twin of a generated kernel, and says which of
    the kernels' parameters are its buffers; the last of a module's kernels runs it. */
 #include <pthread.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 256, DEVICES = 8, PARAMS = 4096, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
+enum { STREAMS = 256, DEVICES = 8, PARAMS = 4096, BRANCHES = 4, JOURNAL = 1 << 14, INVALID = 1, ISOLATED = 907, UNJOINED = 904, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, FOREIGN = 201, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
 struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs, routines; } counts;
@@ -20,6 +21,14 @@ int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 1
 void (*routine)(const char *, const int64_t *, const uint64_t *);
 int64_t memory_limit = INT64_MAX;
 char fault[512];
+/* What was enqueued since a test set `journaled` to 0: on which stream, of a graph that is captured on which branch, and its kind. */
+/* Copies between devices, and pairs of devices that may: a bit for each. */
+long peer_copies;
+int peers = 1; /* whether devices can read each other's memory */
+int lost_wait; /* the so-manieth wait from now on is none, for tests that it is missed */
+static uint64_t enabled[DEVICES], shared[DEVICES];
+struct { int stream, branch, kind; } journal[JOURNAL];
+int journaled = JOURNAL;
 /* The devices' contexts, and the one that is current in a thread: none in a new one. */
 static int contexts[DEVICES];
 static _Thread_local void *current_context;
@@ -35,8 +44,11 @@ __attribute__((constructor)) static void start(void) {
 static void unlock(pthread_mutex_t **held) { pthread_mutex_unlock(*held); }
 #define HOLD(mutex) __attribute__((cleanup(unlock))) pthread_mutex_t *held_##mutex = (pthread_mutex_lock(&mutex), &mutex)
 
-typedef struct { uint64_t address, size; int live, writer, device; uint64_t written, read[STREAMS]; } Memory;
+/* Bytes of an allocation from `start` to the next extent's: who wrote them, and who has read them since. */
+typedef struct { uint64_t start, written, read[STREAMS]; int writer; } Extent;
+typedef struct { uint64_t address, size; int live, device, extent_count, extent_room; Extent **extents; } Memory;
 typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment. Buffer MAPPED: a tensor map of buffer number `by_value` */
+enum { BETWEEN = 3 }; /* devices: what a copy is, beside 1: from the host, and 2: to it */
 enum { MAPPED = -3, MAP_WORD = 0x70616d };
 typedef struct { char name[160]; int count; ParamOf params[PARAMS]; } Entry;
 typedef struct Module {
@@ -60,24 +72,26 @@ typedef struct { int type; uint64_t rows, columns; int64_t leading; int batch; i
 /* One device's part in a group of NCCL's (nccl_stand_in.c). */
 typedef struct { struct Comm *comm; int count; struct Transfer *transfers; } Exchange;
 typedef struct Task {
-    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, EXCHANGE, ROUTINE } kind;
+    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL, EXCHANGE, ROUTINE, RECORD, JOIN } kind;
+    int branch; /* of a graph */
     int next, part; /* of a graph's nodes, or of an exchange's parts; of the node's parts */
     union {
         Exchange exchange;
         struct { Function *function; uint64_t *values; } kernel;
-        struct { uint64_t to, from, bytes; int host; } copy;
+        struct { uint64_t to, from, bytes; int host, device; } copy;
         struct { uint64_t at, bytes; unsigned value; int width; } set;
         struct { int stream; uint64_t position; } after;
         struct { Graph *graph; } graph;
         struct { Desc desc; Layout a, b, c; uint64_t at[3]; } product;
         struct { int loop; uint64_t *handle; Graph *body; } conditional;
         Routine *routine;
+        struct { int node; } join; /* a RECORD that the branch waits for */
     };
 } Task;
 typedef struct { Task *tasks; int count, room; } Queue;
-struct Graph { Queue nodes; int dead; };
-typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known, dependency, device, busy, invalid; } Stream;
-typedef struct { int stream; uint64_t position, clock[STREAMS]; } Event;
+struct Graph { Queue nodes; int dead, branches, last[BRANCHES], joined[BRANCHES]; }; /* of each branch its last node, and the last that the first branch waits for; nodes are counted from 1 */
+typedef struct { Queue queue; uint64_t before, done, sequence, clock[STREAMS]; Graph *capturing; int known, dependency, branch, device, busy, invalid, branches[BRANCHES]; } Stream; /* `before` the queue: tasks that are done and gone; `branches`: streams whose clocks are those of its graphs' branches */
+typedef struct { int stream; uint64_t position, clock[STREAMS]; Graph *graph; int branch, node; } Event; /* with a graph: recorded while it was captured */
 
 static Stream streams[STREAMS];
 static int stream_count = 1;
@@ -109,19 +123,45 @@ static Memory *memory_at(uint64_t address) {
     return NULL;
 }
 
-static int access_memory(int stream, uint64_t address, uint64_t bytes, int writes, const char *name) {
+/* The number of the extent that begins at an address: of one that lay around it, the second half. */
+static int split_extent(Memory *memory, uint64_t address) {
+    int low = 0, high = memory->extent_count; /* the first that begins later is at `high` */
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (memory->extents[middle]->start <= address) low = middle + 1;
+        else high = middle;
+    }
+    if (high && (memory->extents[high - 1]->start == address || address >= memory->address + memory->size)) return high - 1;
+    if (memory->extent_count == memory->extent_room) memory->extents = realloc(memory->extents, (memory->extent_room = 2 * memory->extent_room + 1) * sizeof *memory->extents);
+    memmove(&memory->extents[high + 1], &memory->extents[high], (memory->extent_count++ - high) * sizeof *memory->extents);
+    Extent *made = memory->extents[high] = calloc(1, sizeof *made);
+    if (high) *made = *memory->extents[high - 1];
+    made->start = address;
+    return high;
+}
+
+/* An access to memory of a device by a stream, of another device perhaps. */
+static int access_of(int stream, int device, uint64_t address, uint64_t bytes, int writes, const char *name) {
     if (!checking || bytes == 0) return 0;
     Memory *memory = memory_at(address);
     const uint64_t *clock = streams[stream].clock;
-    if (memory && memory->device != streams[stream].device) return failed("%s uses memory of another device", name);
+    if (memory && memory->device != device) return failed("%s uses memory of another device", name);
     if (!memory || address + bytes > memory->address + memory->size) return failed("%s uses memory that nobody allocated", name);
     if (!memory->live) return failed("%s uses memory that was given back", name);
-    if (clock[memory->writer] < memory->written) return failed("%s does not wait for the stream that wrote its memory", name);
-    for (int k = 0; writes && k < STREAMS; k++)
-        if (clock[k] < memory->read[k]) return failed("%s writes what another stream still reads", name);
-    if (writes) memory->writer = stream, memory->written = clock[stream];
-    else memory->read[stream] = clock[stream];
+    split_extent(memory, address + bytes);
+    for (int n = split_extent(memory, address); n < memory->extent_count && memory->extents[n]->start < address + bytes; n++) {
+        Extent *extent = memory->extents[n];
+        if (clock[extent->writer] < extent->written) return failed("%s does not wait for the stream that wrote its memory", name);
+        for (int k = 0; writes && k < STREAMS; k++)
+            if (clock[k] < extent->read[k]) return failed("%s writes what another stream still reads", name);
+        if (writes) extent->writer = stream, extent->written = clock[stream];
+        else extent->read[stream] = clock[stream];
+    }
     return 0;
+}
+
+static int access_memory(int stream, uint64_t address, uint64_t bytes, int writes, const char *name) {
+    return access_of(stream, streams[stream].device, address, bytes, writes, name);
 }
 
 static uint64_t bytes_of(const Layout *layout) {
@@ -152,7 +192,7 @@ static int check_task(int stream, const Task *task) {
     }
     case COPY: {
         int host = task->copy.host;
-        if (host != 1 && access_memory(stream, task->copy.from, task->copy.bytes, 0, "a copy")) return FAILED;
+        if (host == BETWEEN ? access_of(stream, task->copy.device, task->copy.from, task->copy.bytes, 0, "a copy between devices") : host != 1 && access_memory(stream, task->copy.from, task->copy.bytes, 0, "a copy")) return FAILED;
         return host != 2 ? access_memory(stream, task->copy.to, task->copy.bytes, 1, "a copy") : 0;
     }
     case SET: return access_memory(stream, task->set.at, task->set.bytes, 1, "a memset");
@@ -171,10 +211,32 @@ static int check_task(int stream, const Task *task) {
     }
 }
 
+static void later(uint64_t *clock, const uint64_t *other) {
+    for (int k = 0; k < STREAMS; k++)
+        if (clock[k] < other[k]) clock[k] = other[k];
+}
+
+/* The stream whose clock is that of a branch of the graphs that a stream launches. */
+static int stream_of_branch(int stream, int branch) {
+    int *found = &streams[stream].branches[branch];
+    if (branch == 0) return stream;
+    if (!*found && stream_count < STREAMS) streams[*found = stream_count++].device = streams[stream].device;
+    return *found;
+}
+
 static int check_graph(int stream, const Graph *graph) {
-    for (int k = 0; k < graph->nodes.count; k++)
-        if (check_task(stream, &graph->nodes.tasks[k])) return FAILED;
-    return 0;
+    int result = 0;
+    uint64_t(*recorded)[STREAMS] = graph->branches ? calloc(graph->nodes.count + 1, sizeof *recorded) : NULL;
+    for (int k = 0; k < graph->nodes.count && !result; k++) {
+        const Task *node = &graph->nodes.tasks[k];
+        int own = stream_of_branch(stream, node->branch);
+        if (recorded) streams[own].clock[own] = ++streams[own].sequence;
+        if (node->kind == RECORD) memcpy(recorded[k + 1], streams[own].clock, sizeof *recorded);
+        else if (node->kind == JOIN) later(streams[own].clock, recorded[node->join.node]);
+        else result = check_task(own, node);
+    }
+    free(recorded);
+    return result;
 }
 
 /* ---- running it */
@@ -255,6 +317,8 @@ static int run_task(int stream, Task *task) {
     case PRODUCT: run_product(task); break;
     case ROUTINE: routine(task->routine->name, task->routine->numbers, task->routine->at); break;
     case EXCHANGE: return run_exchange(stream, task);
+    case RECORD:
+    case JOIN: break;
     case CONDITIONAL:
         while (*task->conditional.handle) {
             for (int k = 0; k < task->conditional.body->nodes.count; k++) run_task(stream, &task->conditional.body->nodes.tasks[k]);
@@ -268,13 +332,13 @@ static int run_task(int stream, Task *task) {
 static int drain(int number, uint64_t position) {
     HOLD(running);
     Stream *stream = &streams[number];
-    if (stream->busy) return 0; /* it waits for the one that asks */
+    if (stream->busy) return stream->before + stream->done >= position; /* it waits for the one that asks */
     int done = 1;
     for (stream->busy = 1; done;) {
         pthread_mutex_lock(&changing);
-        int more = stream->done < position && stream->done < (uint64_t)stream->queue.count;
+        int more = stream->before + stream->done < position && stream->done < (uint64_t)stream->queue.count;
         Task task = more ? stream->queue.tasks[stream->done] : (Task){0};
-        if (!more && position == UINT64_MAX) stream->done = stream->queue.count = 0;
+        if (!more && position == UINT64_MAX) stream->before += stream->done, stream->done = stream->queue.count = 0;
         pthread_mutex_unlock(&changing);
         if (!more) break;
         done = run_task(number, &task);
@@ -285,11 +349,6 @@ static int drain(int number, uint64_t position) {
     }
     stream->busy = 0;
     return done;
-}
-
-static void later(uint64_t *clock, const uint64_t *other) {
-    for (int k = 0; k < STREAMS; k++)
-        if (clock[k] < other[k]) clock[k] = other[k];
 }
 
 int pause_briefly(void);
@@ -313,24 +372,41 @@ static void push(Queue *queue, const Task *task) {
     queue->tasks[queue->count++] = *task;
 }
 
+/* A node behind what its stream has captured. */
+static int capture(Stream *stream, const Task *task) {
+    Graph *graph = stream->capturing;
+    if (stream->dependency != graph->last[stream->branch]) return failed("a captured operation does not follow %s", "the node before it");
+    push(&graph->nodes, task);
+    graph->nodes.tasks[graph->nodes.count - 1].branch = stream->branch;
+    stream->dependency = graph->last[stream->branch] = graph->nodes.count;
+    return 0;
+}
+
 static int enqueue(void *handle, const Task *task) {
     int number = of(handle);
     if (elsewhere()) return FOREIGN;
     Stream *stream = &streams[number];
     HOLD(changing);
     if (number && stream->device != own_device()) return failed("%s", "a stream of another device than the current context's");
-    if (stream->capturing) {
-        if (stream->dependency != stream->capturing->nodes.count) return failed("a captured operation does not follow %s", "the node before it");
-        push(&stream->capturing->nodes, task);
-        stream->dependency++;
-        return 0;
-    }
+    if (journaled < JOURNAL) journal[journaled].stream = number, journal[journaled].branch = stream->branch, journal[journaled++].kind = task->kind;
+    if (stream->capturing) return capture(stream, task);
     stream->clock[number] = ++stream->sequence;
     later(stream->clock, host_clock);
     if (checking && check_task(number, task)) return FAILED;
     if (execute) push(&stream->queue, task);
     else if (task->kind == KERNEL) free(task->kernel.values);
     return 0;
+}
+
+/* After a fault: what waits to run never does, and what was captured is forgotten. */
+void abandon(void) {
+    HOLD(running);
+    HOLD(changing);
+    for (int k = 0; k < stream_count; k++) {
+        streams[k].before += streams[k].queue.count;
+        streams[k].done = streams[k].queue.count = 0;
+        streams[k].capturing = NULL, streams[k].branch = 0;
+    }
 }
 
 /* ---- the driver */
@@ -345,7 +421,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &contexts[
 int cuCtxGetCurrent(void **context) { *context = current_context; return 0; }
 int cuCtxSetCurrent(void *context) { current_context = context; return 0; }
 int cuGetErrorString(int error, const char **words) {
-    *words = error == FAILED && fault[0] ? fault : error == OUT_OF_MEMORY ? "out of memory" : "unspecified launch failure";
+    *words = (error == FAILED || error == UNJOINED) && fault[0] ? fault : error == OUT_OF_MEMORY ? "out of memory" : "unspecified launch failure";
     return 0;
 }
 int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
@@ -358,7 +434,8 @@ int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
     memset(memory, POISON, bytes);
     allocated += bytes;
     if (memory_count == memory_room) memories = realloc(memories, (memory_room = 2 * memory_room + 64) * sizeof *memories);
-    memories[memory_count] = (Memory){.address = (uint64_t)memory, .size = bytes, .live = 1, .writer = of(stream), .device = own_device()};
+    memories[memory_count] = (Memory){.address = (uint64_t)memory, .size = bytes, .live = 1, .device = own_device()};
+    split_extent(&memories[memory_count], (uint64_t)memory);
     *address = memories[memory_count++].address;
     return 0;
 }
@@ -370,6 +447,8 @@ int cuMemFreeAsync(uint64_t address, void *stream) {
     int status = access_memory(of(stream), address, memory->size, 1, "a release");
     Task task = {.kind = RELEASE, .set = {address, memory->size, 0, 1}};
     allocated -= memory->size;
+    for (int k = 0; k < memory->extent_count; k++) free(memory->extents[k]);
+    free(memory->extents);
     *memory = memories[--memory_count];
     if (!execute) free((void *)address);
     return status ? status : enqueue(stream, &task);
@@ -384,6 +463,25 @@ static int copy(uint64_t to, uint64_t from, size_t bytes, int host, void *stream
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) { counts.to_device++; return copy(to, (uint64_t)from, bytes, 1, stream); }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) { counts.to_host++; return copy((uint64_t)to, from, bytes, 2, stream); }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) { counts.copies++; return copy(to, from, bytes, 0, stream); }
+static int number_of(void *context) { return (int)((int *)context - contexts); }
+int cuMemcpyPeerAsync(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t bytes, void *stream) {
+    Task task = {.kind = COPY, .copy = {to, from, bytes, BETWEEN, number_of(from_context)}};
+    counts.calls++, peer_copies++;
+    if (to_context != current_context) return failed("%s", "a copy between devices from another context than its target's");
+    return enqueue(stream, &task);
+}
+int cuDeviceCanAccessPeer(int *can, int device, int other) { *can = peers; return 0; }
+int cuCtxEnablePeerAccess(void *context, unsigned flags) {
+    int own = own_device(), other = number_of(context);
+    if (elsewhere() || !peers || own == other) return INVALID;
+    if (enabled[own] >> other & 1) return 704; /* already */
+    enabled[own] |= 1ull << other;
+    return 0;
+}
+int cuDeviceGetDefaultMemPool(void **pool, int device) { *pool = &contexts[device]; return 0; }
+int cuMemPoolSetAccess(void *pool, const int *access, size_t count) { shared[number_of(pool)] |= access[0] == 1 && access[2] == 3 ? 1ull << access[1] : 0; return 0; }
+/* Whether memory of the second device is open to the first. */
+int reaches(int device, int other) { return enabled[device] >> other & 1 && shared[other] >> device & 1; }
 static int set(uint64_t at, unsigned value, size_t bytes, int width, void *stream) {
     Task task = {.kind = SET, .set = {at, bytes, value, width}};
     counts.calls++, counts.sets++;
@@ -414,18 +512,43 @@ int cuEventRecord(Event *event, void *stream) {
     counts.calls++;
     HOLD(changing);
     event->stream = of(stream);
-    event->position = streams[event->stream].queue.count;
-    memcpy(event->clock, streams[event->stream].clock, sizeof event->clock);
+    Stream *own = &streams[event->stream];
+    event->graph = own->capturing;
+    if (own->capturing) {
+        Task task = {.kind = RECORD};
+        int result = capture(own, &task);
+        event->branch = own->branch, event->node = own->capturing->nodes.count;
+        return result;
+    }
+    event->position = own->before + own->queue.count;
+    memcpy(event->clock, own->clock, sizeof event->clock);
     return 0;
+}
+/* A captured stream waits for what another branch recorded; a stream that was not captured becomes a branch. */
+static int join_capture(Stream *stream, const Event *event) {
+    Graph *graph = event->graph;
+    Task task = {.kind = JOIN, .join = {event->node}};
+    if (!graph || (stream->capturing && stream->capturing != graph)) return ISOLATED;
+    if (!stream->capturing) {
+        if (++graph->branches == BRANCHES) return failed("a graph has more branches than %s", "the stand-in knows");
+        stream->capturing = graph;
+        stream->branch = graph->branches;
+        stream->dependency = 0;
+    }
+    if (stream->branch == 0 && graph->joined[event->branch] < event->node) graph->joined[event->branch] = event->node;
+    return capture(stream, &task);
 }
 int cuStreamWaitEvent(void *stream, Event *event, unsigned flags) {
     Task task = {.kind = AFTER, .after = {event->stream, event->position}};
     counts.calls++, counts.waits++;
     HOLD(changing);
+    if (lost_wait && !--lost_wait) return 0;
+    if (event->graph || streams[of(stream)].capturing) return join_capture(&streams[of(stream)], event);
     later(streams[of(stream)].clock, event->clock);
     return enqueue(stream, &task);
 }
-int cuEventQuery(Event *event) { counts.calls++; return streams[event->stream].done < event->position && streams[event->stream].queue.count ? NOT_READY : 0; }
+int cuEventQuery(Event *event) { counts.calls++; return streams[event->stream].before + streams[event->stream].done < event->position ? NOT_READY : 0; }
+int cuEventDestroy_v2(Event *event) { free(event); return 0; }
 int cuEventSynchronize(Event *event) { counts.calls++; host_waits(event->stream); return 0; }
 
 int cuModuleLoadData(Module **loaded, const char *image) {
@@ -523,20 +646,30 @@ int cuStreamBeginCapture_v2(void *stream, int mode) {
     counts.calls++;
     if (of(stream) == 0) return 901; /* the legacy stream cannot be captured */
     streams[of(stream)].capturing = calloc(1, sizeof(Graph));
-    streams[of(stream)].dependency = 0;
+    streams[of(stream)].dependency = streams[of(stream)].branch = 0;
     return 0;
 }
 int cuStreamBeginCaptureToGraph(void *stream, Graph *graph, void *const *before, const void *data, size_t count, int mode) {
     counts.calls++;
     streams[of(stream)].capturing = graph;
-    streams[of(stream)].dependency = graph->nodes.count;
+    streams[of(stream)].dependency = graph->last[0] = graph->nodes.count;
+    streams[of(stream)].branch = 0;
     return 0;
+}
+/* Its branches' streams are no longer captured; all must have been waited for. */
+static int leave_capture(const Graph *graph) {
+    int result = 0;
+    for (int k = 1; graph && k <= graph->branches; k++)
+        if (graph->joined[k] < graph->last[k]) failed("%s", "a branch of a graph that nothing waits for"), result = UNJOINED;
+    for (int k = 0; graph && k < stream_count; k++)
+        if (streams[k].capturing == graph && streams[k].branch) streams[k].capturing = NULL, streams[k].branch = 0;
+    return result;
 }
 int cuStreamEndCapture(void *stream, Graph **graph) {
     counts.calls++;
     *graph = streams[of(stream)].invalid ? NULL : streams[of(stream)].capturing;
+    int result = streams[of(stream)].invalid ? 901 : leave_capture(streams[of(stream)].capturing);
     streams[of(stream)].capturing = NULL;
-    int result = streams[of(stream)].invalid ? 901 : 0;
     streams[of(stream)].invalid = 0;
     return result;
 }
@@ -555,7 +688,7 @@ int cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, Graph **g
 int cuStreamUpdateCaptureDependencies(void *stream, void **nodes, size_t count, unsigned flags) {
     counts.calls++;
     if (count != 1 || flags != 1) return 1;
-    streams[of(stream)].dependency = (int)(uintptr_t)nodes[0];
+    streams[of(stream)].dependency = streams[of(stream)].capturing->last[0] = (int)(uintptr_t)nodes[0];
     return 0;
 }
 int cuGraphConditionalHandleCreate(uint64_t **handle, Graph *graph, void *context, unsigned value, unsigned flags) {
@@ -566,7 +699,7 @@ typedef struct { int type, reserved[3]; uint64_t *handle; int kind; unsigned siz
 int cuGraphAddNode(void **node, Graph *graph, void *const *before, size_t count, NodeParams *params) {
     counts.calls++;
     if (params->type != 13 || params->size != 1) return 1;
-    if (count ? (int)(uintptr_t)before[0] != graph->nodes.count : graph->nodes.count != 0) return failed("a conditional node does not follow %s", "the node before it");
+    if (count ? (int)(uintptr_t)before[0] != graph->last[0] : graph->nodes.count != 0) return failed("a conditional node does not follow %s", "the node before it");
     Graph *body = calloc(1, sizeof(Graph));
     Task task = {.kind = CONDITIONAL, .conditional = {params->kind, params->handle, body}};
     push(&graph->nodes, &task);

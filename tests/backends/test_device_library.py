@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fuser import jit, lax  # noqa: E402
-from fuser.backends.triton import scatter_kernels  # noqa: E402
+from fuser.backends.triton import accumulators, scatter_kernels  # noqa: E402
 from fuser.backends.triton.library import evaluation, host_steps  # noqa: E402
 from fuser.config import config  # noqa: E402
 from fuser.ir.graph import Eqn, Graph, Var  # noqa: E402
@@ -184,8 +184,8 @@ def test_positions_alone_need_no_keys_of_the_last_pass() -> None:
     "reduction, rows, log, torch_takes_less",
     [
         ("sum", 1 << 16, 24, False),
-        ("sum", 1 << 24, 24, True),
-        ("max", 256, 24, True),
+        ("sum", 1 << 24, 24, False),
+        ("max", 256, 24, False),
         ("prod", 1 << 24, 24, False),
         ("replace", 1 << 12, 21, False),
     ],
@@ -193,10 +193,42 @@ def test_positions_alone_need_no_keys_of_the_last_pass() -> None:
 def test_who_combines_rows_depends_on_what_orders_move(
     reduction: str, rows: int, log: int, torch_takes_less: bool
 ) -> None:
+    assert (scatter_kernels.refusal(_combination(np.float32, reduction, rows, log)) is not None) == torch_takes_less
+    doubles = scatter_kernels.refusal(_combination(np.float64, "sum", 1 << 24, 24))
+    assert doubles is not None and "torch" in doubles
+
+
+def _combination(dtype: Any, reduction: str, rows: int, log: int, width: int = 1) -> Eqn:
     virtual = lambda dtype, *shape: np.broadcast_to(np.zeros((), dtype), shape)
-    arrays = virtual(np.float32, rows, 1), virtual(np.uint32, 1 << log), virtual(np.float32, 1 << log, 1)
-    eqn = equation(REGISTRY["scatter_rows"], arrays, {"reduction": reduction, "unique": False})
-    assert (scatter_kernels.refusal(eqn) is not None) == torch_takes_less
+    arrays = virtual(dtype, rows, width), virtual(np.uint32, 1 << log), virtual(dtype, 1 << log, width)
+    return equation(REGISTRY["scatter_rows"], arrays, {"reduction": reduction, "unique": False})
+
+
+@pytest.mark.parametrize(
+    "dtype, reduction, rows, log, width, form",
+    [
+        ("float32", "sum", 1 << 16, 24, 1, "exact sum"),
+        ("float32", "sum", 1 << 24, 24, 1, "scaled sum"),
+        ("float32", "sum", 1 << 16, 26, 1, "scaled sum"),  # more than the words of an exact sum hold
+        ("float32", "sum", 50257, 16, 768, None),  # an embedding's gradient: rows are fewer than numbers
+        ("float64", "sum", 1 << 16, 20, 1, None),
+        ("int32", "sum", 256, 26, 1, "whole sum"),
+        ("uint8", "max", 256, 20, 1, "whole max"),
+        ("float32", "min", 1 << 16, 20, 1, "extreme min"),
+        ("float32", "replace", 1 << 16, 20, 8, "replace"),
+        ("float32", "prod", 1 << 16, 20, 1, None),
+    ],
+)
+def test_updates_are_combined_by_atomics_of_whole_numbers_where_that_takes_less(
+    dtype: str, reduction: str, rows: int, log: int, width: int, form: str | None
+) -> None:
+    found = accumulators.form_of(_combination(dtype, reduction, rows, log, width))
+    assert (None if found is None else found.name) == form
+
+
+def test_few_elements_have_copies_and_many_have_one() -> None:
+    assert [accumulators.copies_of(size, 1000) for size in (1, 256, 1 << 14, 1 << 20)] == [128, 64, 1, 1]
+    assert accumulators.copies_of(1, 3) == 2
 
 
 @pytest.mark.parametrize("width", [1, 3])

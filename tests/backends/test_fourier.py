@@ -22,6 +22,18 @@ SHAPES = (
     ((300, 256), 1),
     ((3, 64, 600), 2),
 )  # the last are for several threads
+# Lengths of the vectorised transform: each radix, one row, rows side by side with some left over, columns in whole blocks and in part.
+VECTORS = (
+    ((1, 120), 1),
+    ((19, 128), 1),
+    ((1, 486), 1),
+    ((3, 2000), 1),
+    ((1, 1 << 15), 1),
+    ((1, 16875), 1),
+    ((2, 320, 72), 2),
+    ((1, 64, 270), 2),
+    ((2, 60, 64, 96), 3),
+)
 
 
 def _run(name: str, *arrays: Any, count: int) -> Any:
@@ -34,7 +46,7 @@ def _run(name: str, *arrays: Any, count: int) -> Any:
 def test_transforms_agree_with_scipy(name: str, wide: bool) -> None:
     rng = np.random.default_rng(0)
     for count in (1, 2, 3):
-        arrays = [rng.normal(size=shape) for shape, of in SHAPES if of == count]
+        arrays = [rng.normal(size=shape) for shape, of in (*SHAPES, *VECTORS) if of == count]
         if name != "rfftn":
             arrays = [a + 1j * rng.normal(size=a.shape) for a in arrays]
         kind = ("float64" if wide else "float32") if name == "rfftn" else "complex128" if wide else "complex64"
@@ -58,3 +70,15 @@ def test_a_loop_of_transforms_calls_no_python() -> None:
     assert not loop.reason and not any(g.reason for g in loop.inner)
     np.testing.assert_allclose(np.asarray(f(x)), x * 0.9**5, rtol=1e-5, atol=1e-5)
     assert fuser.jit(fnp.fft.fft)(np.zeros((0, 3), np.complex64)).shape == (0, 3)
+
+
+def test_a_row_does_not_depend_on_the_number_of_threads() -> None:
+    x = np.random.default_rng(1).normal(size=(1, 1 << 16)).astype(np.float32)
+    before, found = fuser.config.threads, []
+    try:
+        for threads in (1, 2):
+            fuser.config.update("threads", threads)
+            found.append(np.asarray(fuser.jit(lambda v: fnp.fft.rfft(v))(x)))
+    finally:
+        fuser.config.update("threads", before)
+    np.testing.assert_array_equal(*found)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as fnp
 from fuser.backends.c.library import prebuilt
-from fuser.backends.c.library.on_demand import GEMMS, factorisations_text, gemm_text, sort_text
+from fuser.backends.c.library.on_demand import GEMMS, factorisations_text, fourier_text, gemm_text, sort_text
 from fuser.runtime import sources, toolchain
 
 SHAPES = [
@@ -250,6 +250,7 @@ PREBUILT = {
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
     **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
     "sort_float32_0": (lambda: sort_text(np.dtype("float32"), 0), {"sort": "sort_float32_0"}),
+    **{f"fourier_{kind}": (lambda kind=kind: fourier_text(np.dtype(kind)), {"fourier": f"fourier_{kind}"}) for kind in ("float32", "float64")},
 }  # fmt: skip
 
 
@@ -384,3 +385,41 @@ def test_a_square_matrix_times_itself_is_not_symmetric():
     x = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
     found = np.asarray(fuser.jit(lambda x: x @ x, backend="c")(x))
     np.testing.assert_allclose(found, x.astype(np.float64) @ x, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("columns", [2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize("rows, depth", [(8, 32), (9, 64), (300, 33), (513, 130), (23, 9)])
+def test_few_columns(dtype, columns, rows, depth):
+    """Vectors of half the length, and lanes along the depth; with an epilogue, in either order of the second matrix, and strided rows."""
+    rng = np.random.default_rng(3)
+    a = (rng.standard_normal((rows, depth)) * 5).astype(dtype)
+    for order in "CF":
+        b = np.asarray((rng.standard_normal((depth, columns)) * 5).astype(dtype), order=order)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        scale = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+        with fuser.config.using(enable_x64=True):
+            alone = np.asarray(fuser.jit(lambda a, b: a @ b)(a, b))
+            further = np.asarray(fuser.jit(lambda a, b: fnp.maximum(a @ b, 1) + 2)(a, b))
+            every_other = np.asarray(fuser.jit(lambda a, b: a[::2] @ b)(a, b))
+        bound = 2 * depth * (np.finfo(dtype).eps if dtype != np.int32 else 0) * scale
+        assert (np.abs(alone - exact) <= bound).all()
+        assert (
+            np.abs(further - (np.maximum(exact, 1) + 2)) <= bound + np.abs(further) * 1e-6 * (dtype != np.int32)
+        ).all()
+        assert (np.abs(every_other - exact[::2]) <= bound[::2]).all()
+
+
+@pytest.mark.parametrize("groups, size, out", [(4, 8, 8), (8, 4, 4), (3, 5, 7), (2, 8, 3), (5, 16, 20)])
+def test_products_are_written_where_they_are_wanted(groups, size, out):
+    """A product whose result is only transposed has no epilogue: gemm writes each item's rows at their stride."""
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((40, groups, size)), rng.standard_normal((groups, size, out))
+    x, w = x.astype(np.float32), w.astype(np.float32)
+    function = fuser.jit(lambda x, w: fnp.einsum("bgc,gco->bgo", x, w))
+    exact = np.einsum("bgc,gco->bgo", x.astype(np.float64), w.astype(np.float64))
+    np.testing.assert_allclose(np.asarray(function(x, w)), exact, rtol=1e-5, atol=1e-5 * size)
+    sources = function.lower(x, w).sources
+    assert len(sources) == 1 and "epilogue" not in sources[0].text
+    turned = fuser.jit(lambda x, w: fnp.einsum("bgc,gco->obg", x, w))  # columns do not lie dense
+    np.testing.assert_allclose(np.asarray(turned(x, w)), exact.transpose(2, 0, 1), rtol=1e-5, atol=1e-5 * size)

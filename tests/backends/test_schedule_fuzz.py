@@ -15,6 +15,7 @@ from numpy.random import default_rng
 import fuser
 import fuser.numpy as fnp
 from fuser import Schedule
+from fuser.backends.c.schedules import register_tiling
 
 FUNCTIONS = ("sin", "exp", "tanh", "abs", "square", "negative", "cos")
 EXTENTS = (1, 2, 3, 5, 7, 16, 17, 30, 64, 65, 130, 257)
@@ -25,6 +26,7 @@ FORBIDDEN = (
     "staging",
     "fission",
     "unroll_and_jam",
+    "register_tiling",
     "masking",
     "strip_mining",
 )
@@ -39,7 +41,10 @@ def _function(np: Any, random: np.random.Generator, x: Any) -> Any:
 def _moved(np: Any, random: np.random.Generator, x: Any) -> Any:
     """What is read from elsewhere, of the same rank."""
     axis = int(random.integers(x.ndim))
-    kind = random.integers(9)
+    kind = random.integers(10)
+    if kind == 9 and min(x.shape) > 3:  # windows
+        shifted = lambda n: x[tuple(slice(n * (d != axis), e - 3 + n * (d != axis)) for d, e in enumerate(x.shape))]
+        return (shifted(0) + shifted(1) * 2 + shifted(2) - shifted(3)) / 4
     if kind == 0:
         return np.pad(x, [(int(random.integers(3)), int(random.integers(3))) for _ in x.shape])
     if kind == 1:
@@ -87,6 +92,13 @@ def check(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_random_schedules(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_register_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever there may be tiles of neighbours, as if they always paid."""
+    monkeypatch.setattr(register_tiling, "_pays", lambda *_: True)
     check(seed)
 
 

@@ -54,6 +54,8 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
         "long",
         "loops",
         "control",
+        "scatters",
+        "scatters in order",
         "transforms",
         "special values",
         "workloads",
@@ -63,7 +65,7 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
 def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     rows = worker("triton_worker", suite, tmp=tmp_path)
-    assert len(rows) >= 7
+    assert len(rows) >= 6
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 
@@ -422,3 +424,12 @@ def test_quotients_by_a_shared_reciprocal_are_those_of_a_division() -> None:
     normal = (np.abs(want) >= 2.0**-126) & (np.abs(x) >= 2.0**-102 * np.where(np.abs(y) > 2.0**100, 2.0**30, 1))
     np.testing.assert_array_equal(got[normal], want[normal])
     np.testing.assert_allclose(got, want, 2.0**-23, 2.0**-148)
+
+
+@pytest.mark.parametrize("form", ["exact", "scaled"])
+def test_sums_at_targets_are_rounded_once_and_do_not_depend_on_the_order(form: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("triton")
+    rows = worker("scatter_worker", form, tmp=tmp_path)
+    assert len(rows) == 12
+    assert [row["moved"] for row in rows] == [row["beyond"] for row in rows] == [0] * 12
+    assert form == "scaled" or [row["rounded"] for row in rows] == [0] * 12

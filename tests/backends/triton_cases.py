@@ -16,7 +16,7 @@ import fuser
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
 from fuser import random
-from fuser.backends.triton import block_sizes
+from fuser.backends.triton import accumulators, block_sizes
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import KEY, ArrayType
 from fuser.trace import tree
@@ -25,6 +25,7 @@ from tests.backends.attention_cases import ATTENTION, GRADIENTS, grouped
 from tests.backends.horizontal_launch_cases import HORIZONTAL
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.backends.product_cases import PRODUCTS
+from tests.backends.scatter_cases import IN_ORDER, SCATTERS
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
 
@@ -281,6 +282,15 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
     elif suite == "products":
         for name, (function, types) in PRODUCTS.items():
             yield name, function, arrays(types)
+    elif suite == "scatters":
+        for name, (function, types) in SCATTERS.items():
+            yield name, function, arrays(types)
+            if name.split()[-1] in ("float32", "bfloat16", "float64"):
+                yield f"{name} with special values", function, arrays(types, special=True)
+    elif suite == "scatters in order":
+        accumulators.form_of = lambda eqn: None
+        for name, (function, types) in IN_ORDER.items():
+            yield name, function, arrays(types)
     elif suite == "long":
         shrink()
         for name, (function, types) in LONG.items():
@@ -374,4 +384,6 @@ def pairs() -> Iterator[tuple[str, Form]]:
     forms = ((name, form) for name, form in FORMS.items() if name not in ALIKE)
     loops = ((f"loop {name}", form) for name, form in {**ONE_KERNEL, **WITH_LANES, **DTYPES}.items())
     draws = ((f"random {name}", form) for name, form in RANDOM.items())
-    yield from itertools.chain(forms, draws, ((f"large {name}", form) for name, form in LARGE.items()), loops)
+    scatters = ((f"scatter {name}", form) for name, form in SCATTERS.items())
+    large = ((f"large {name}", form) for name, form in LARGE.items())
+    yield from itertools.chain(forms, draws, large, loops, scatters)

@@ -250,3 +250,13 @@ def test_stages() -> None:
     assert (info.shape, info.dtype, info.donated) == ((2,), np.dtype("int8"), True)
     assert api_util.shaped_abstractify(np.ones(3, np.float32)).shape == (3,)
     monitoring.record_event("/nobody/listens")
+
+
+@pytest.mark.parametrize(("transform", "word"), [("grad", "Differentiation"), ("vmap", "Batching")])
+def test_a_rule_that_is_missing_is_named_in_the_words_of_jax(transform: str, word: str) -> None:
+    p = extend.Primitive("without_rules")
+    p.def_impl(lambda x: x + 1)
+    p.def_abstract_eval(lambda x: x)
+    x = np.float32(1) if transform == "grad" else np.ones(3, np.float32)
+    with pytest.raises(NotImplementedError, match=f"{word} rule for 'without_rules' not implemented"):
+        getattr(fuser, transform)(p.bind)(x)

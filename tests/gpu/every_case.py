@@ -22,14 +22,26 @@ from pathlib import Path
 from typing import Any
 
 SUITES = (
-    *("forms", "special values", "eager", "products", "attention", "horizontal", "loops", "control", "workloads"),
+    *(
+        "forms",
+        "special values",
+        "eager",
+        "products",
+        "attention",
+        "horizontal",
+        "loops",
+        "control",
+        "scatters",
+        "workloads",
+    ),
     *(
         "transforms",
         "libraries",
         "registry",
         "random",
+        "scatters in order",
         "long",
-    ),  # the last makes blocks small, for the rest of its process
+    ),  # the last two change how kernels are made, for the rest of their process
 )
 SAMPLES = 4  # of each primitive of the registry, spread over its dtypes: each costs a compilation
 PROGRAMS = 150  # random ones

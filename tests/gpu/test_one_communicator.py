@@ -11,6 +11,8 @@ import sys
 import numpy as np
 import pytest
 
+from fuser.backends.triton.device import overlap
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parallel"))
 import processes_on_gpus
 
@@ -23,6 +25,10 @@ pytestmark = [
 ]
 
 
-def test_collectives_of_one_device_go_through_its_communicator() -> None:
+@pytest.mark.parametrize("fork_seconds", [overlap.FORK_SECONDS, 0.0])  # on one stream, and on two wherever that can be
+def test_collectives_of_one_device_go_through_its_communicator(
+    monkeypatch: pytest.MonkeyPatch, fork_seconds: float
+) -> None:
+    monkeypatch.setattr(overlap, "FORK_SECONDS", fork_seconds)
     for name, (found, wanted) in processes_on_gpus.of_one("cuda").items():
         np.testing.assert_array_equal(np.asarray(found), wanted, name)

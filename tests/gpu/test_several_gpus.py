@@ -15,6 +15,7 @@ import fuser
 from bench.gpus import MOST_ERROR, over
 from bench.sharded_programs import PROGRAMS
 from fuser import config
+from fuser.backends.triton.device import overlap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parallel"))
 import processes_on_gpus
@@ -32,7 +33,20 @@ def counts() -> list[int]:
     return [count for count in (2, 4, 8) if count <= torch.cuda.device_count()]
 
 
-def test_what_is_moved_and_summed_has_the_bits_of_the_cpu() -> None:
+def test_arrays_go_from_gpu_to_gpu() -> None:
+    x = np.random.default_rng(0).normal(size=(1 << 20,)).astype(np.float32)
+    cards = fuser.devices("cuda")
+    here = fuser.device_put(x, cards[0])
+    for _ in range(20):  # the memory of one copy is the next one's
+        there = fuser.device_put(here + 1, cards[1])
+        here = fuser.device_put(there - 1, cards[0])
+    assert there.device == cards[1]
+    np.testing.assert_allclose(np.asarray(here), x, 0, 1e-5)
+
+
+@pytest.mark.parametrize("fork_seconds", [overlap.FORK_SECONDS, 0.0])  # on one stream, and on two wherever that can be
+def test_what_is_moved_and_summed_has_the_bits_of_the_cpu(monkeypatch: pytest.MonkeyPatch, fork_seconds: float) -> None:
+    monkeypatch.setattr(overlap, "FORK_SECONDS", fork_seconds)
     for count in counts():
         found = processes_on_gpus.results(count, "cuda")
         with config.using(num_cpu_devices=count):

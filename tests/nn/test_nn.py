@@ -213,3 +213,12 @@ def test_masked_elements_reach_no_derivative(name):
         agree(lambda v: fuser.grad(total(function, fnp))(v), lambda v: jax.grad(total(theirs, jax.numpy))(v), x)
         compiled = fuser.jit(fuser.grad(total(function, fnp)), backend="reference")(x)
         np.testing.assert_allclose(np.asarray(compiled), np.asarray(mine), rtol=1e-5, atol=1e-6)
+
+
+def test_the_algorithms_of_standardize() -> None:
+    x = np.full((2, 7), 1234.5678, np.float32)  # the mean of squares less the square of the mean is below 0 here
+    for algorithm in ("fast", "stable"):
+        agree(nn.standardize(X, algorithm=algorithm), jax.nn.standardize(X, algorithm=algorithm))
+        assert np.isfinite(nn.standardize(x, epsilon=1e-9, algorithm=algorithm)).all()
+    with pytest.raises(ValueError, match="Unknown algorithm 'slow'"):
+        nn.standardize(X, algorithm="slow")

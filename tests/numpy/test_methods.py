@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import time
 
@@ -15,6 +16,7 @@ from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 from fuser.trace.stage import stage
+from tests import signatures
 
 X = numbers(np.float32, (3, 4))
 K = numbers(np.int32, (3, 4))
@@ -181,3 +183,21 @@ def test_an_operator_costs_little_more_than_bind():
     stage(measure, [f32, f32])
     ((alone, through),) = times
     assert through < 2 * alone
+
+
+def test_the_methods_that_choose() -> None:
+    both(lambda x: x.argpartition(2, axis=1)[:, 2], X)
+    both(lambda x: x.argpartition(1)[:, 1:2], X)
+    both(lambda x: x.compress(np.array([True, False, True]), axis=0), X)
+    both(lambda x: x.compress(np.array([True, False, True]), axis=0, size=3, fill_value=7), X)
+    both(lambda k: k.choose([X, -X], mode="wrap"), K)
+
+
+def test_methods_have_the_parameters_of_those_of_jax() -> None:
+    """By the rule of tests/signatures.py: what JAX's arrays take by position and by name, these take."""
+    mine, theirs = fnp.ones((2, 2)), jnp.ones((2, 2))
+    names = "all any argmax argmin argpartition argsort choose clip compress cumprod cumsum diagonal dot max mean min prod ptp ravel repeat round "
+    names += "searchsorted sort squeeze std sum swapaxes take trace var"
+    pairs = {n: (inspect.signature(getattr(theirs, n)), inspect.signature(getattr(mine, n))) for n in names.split()}
+    found = {n: signatures.difference(*pair) for n, pair in pairs.items()}
+    assert {n: text for n, text in found.items() if text is not None} == {}

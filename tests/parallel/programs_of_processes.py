@@ -73,6 +73,13 @@ def results() -> dict[str, Any]:
     elements = np.resize(W, (8, 6, 5))[[d.id for d in fuser.local_devices()]]
     scaled, total, index = over_all(elements, np.float32(3))
     found |= {"pmap": scaled, "pmap sum": total, "pmap index": index}
+    error = lambda a, b: (over_all(a, b)[0] ** 2).sum() + over_all(a, b)[1].sum()
+    slopes = fuser.grad(error, (0, 1))(elements, np.float32(3))
+    curved = fuser.grad(lambda b: fuser.grad(error, 1)(elements, b) ** 2)(np.float32(3))
+    lanes = fuser.vmap(lambda a: over_all(a, np.float32(2))[0])(np.stack([elements, elements + 1]))
+    found |= {"pmap slope": slopes[0], "pmap shared slope": slopes[1], "pmap curvature": curved, "pmap lanes": lanes}
+    if fuser.process_count() > 1:
+        refused_in_jit(elements)
     found["layers"] = forward(layers, batch)
     steps = [e.primitive.name for e in forward.lower(layers, batch).graph.eqns]
     assert ("collective_start" in steps) == (fuser.process_count() > 1), steps
@@ -107,6 +114,17 @@ def over_all(a: Any, b: Any) -> Any:
     """Of each process's own elements: what depends on all of them."""
     total = fuser.lax.psum(fnp.sin(a), "i")
     return a * b + fuser.lax.pmax(a, "i"), total, fuser.lax.axis_index("i")
+
+
+def refused_in_jit(elements: np.ndarray) -> None:
+    """JAX has no jitted pmap over processes either."""
+    try:
+        fuser.jit(lambda a: over_all(a, np.float32(3))[0] + 1)(elements)
+    except NotImplementedError as error:
+        assert "pmap of over_all over the devices of several processes stands in a jitted function" in str(error)
+        assert "programs_of_processes.py" in str(error)
+    else:
+        raise AssertionError("it was not refused")
 
 
 def _rows(grid: Any) -> slice:

@@ -237,3 +237,69 @@ def test_what_nccl_says_ends_the_wait(device: Any) -> None:
         program(x).block_until_ready()
     host = numbers(8)
     np.testing.assert_allclose(np.asarray(program(x)), host - host.sum(), 1e-5, 1e-5)
+
+
+def _peers(device: Any) -> int:
+    return ctypes.c_long.in_dll(device.library, "peer_copies").value
+
+
+def _from_gpus(device: Any, x: Any, target: Any) -> tuple[Any, int]:
+    """The array elsewhere, and how many copies between devices that took; the host has no part in it."""
+    device.reset()
+    before = _peers(device)
+    moved = fuser.device_put(x, target)
+    assert not {"to_host", "to_device", "host_waits"} & set(device.counts())
+    return moved, _peers(device) - before
+
+
+def test_arrays_go_from_gpu_to_gpu_without_the_host(device: Any) -> None:
+    """Ordered by events: the copy comes after what computes the values, and what uses the memory next after the copy."""
+    cards = fuser.devices("cuda")
+    x = fuser.device_put(numbers(64, 8), cards[0])
+    y = fnp.tanh(x) * 2
+    moved, copies = _from_gpus(device, y, cards[3])
+    assert copies == 1 and moved.device == cards[3] and moved._data.arrays[0].device == 3
+    reaches = device.library.reaches
+    assert reaches(3, 0) and not reaches(0, 3)
+    del y
+    again = fnp.tanh(x) * 3  # takes the memory that the copy reads
+    np.testing.assert_allclose(np.asarray(moved + 1), np.tanh(numbers(64, 8)) * 2 + 1, 1e-6, 1e-6)
+    np.testing.assert_allclose(np.asarray(again), np.tanh(numbers(64, 8)) * 3, 1e-6, 1e-6)
+    back, copies = _from_gpus(device, moved, cards[3])
+    assert back is moved and copies == 0
+    whole, copies = _from_gpus(device, moved, NamedSharding(mesh_of(4), P()))
+    assert copies == 3 and whole.is_fully_replicated
+    rows, copies = _from_gpus(device, moved, NamedSharding(mesh_of(4), P("x")))
+    assert copies == 3 and [s.data.device for s in rows.addressable_shards] == list(cards[:4])
+    np.testing.assert_array_equal(np.asarray(fnp.sin(rows)), np.asarray(fnp.sin(whole)))
+    others = fuser.sharding.Mesh(np.array(cards[4:8], object), ("y",))
+    elsewhere, copies = _from_gpus(device, rows, NamedSharding(others, P("y")))
+    assert copies == 4 and [s.data.device for s in elsewhere.addressable_shards] == list(cards[4:8])
+    np.testing.assert_array_equal(np.asarray(elsewhere), np.asarray(moved))
+    np.testing.assert_array_equal(np.asarray(fuser.device_put(rows, cards[7])), np.asarray(moved))  # by the host
+
+
+def test_gpus_of_one_mesh_change_layouts_by_themselves(device: Any) -> None:
+    mesh = mesh_of(4)
+    rows = put(numbers(8, 4), mesh, "x") * 2
+    turned = fuser.device_put(rows, NamedSharding(mesh, P(None, "x")))
+    device.reset()
+    turned = fuser.device_put(rows, NamedSharding(mesh, P(None, "x")))
+    assert not {"to_host", "host_waits"} & set(device.counts())
+    np.testing.assert_array_equal(np.asarray(turned), numbers(8, 4) * 2)
+    assert turned.addressable_shards[1].data.shape == (8, 1)
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_copy_between_gpus_out_of_order_is_caught(device: Any, lost: str) -> None:
+    """The stand-in refuses it without either of its two events."""
+    cards = fuser.devices("cuda")
+    y = fnp.tanh(fuser.device_put(numbers(64, 8), cards[0])) * 2
+    x = fuser.device_put(numbers(64, 8), cards[0])
+    ctypes.c_int.in_dll(device.library, "lost_wait").value = {"before": 1, "after": 2}[lost]
+    with pytest.raises(RuntimeError, match=r"does not wait for the stream that wrote|another stream still reads"):
+        moved = fuser.device_put(y, cards[3])
+        del y
+        _ = fnp.tanh(x) * 3  # takes the memory that the copy reads
+        moved.block_until_ready()
+    device.abandon()

@@ -11,6 +11,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser import NamedSharding, P
 from fuser.ir.check import check
+from fuser.parallel.network import LINKS
 from fuser.parallel.overlap import overlap_collectives
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.traffic import messages
@@ -95,7 +96,7 @@ def gradients(width: int) -> Any:
 def test_sums_of_gradients_travel_in_buckets_while_other_layers_compute() -> None:
     mesh, graph = gradients(2048)  # 16 MB a layer
     assert order_of(fewer_collectives(graph, mesh.shape))[-1] == "collective_group"
-    split = fewer_collectives(graph, mesh.shape, several_processes=True)
+    split = fewer_collectives(graph, mesh.shape, LINKS["ethernet"], in_steps=True)
     check(split)
     order = order_of(split)
     backward = order[order.index("start") :]
@@ -106,7 +107,7 @@ def test_sums_of_gradients_travel_in_buckets_while_other_layers_compute() -> Non
 
 def test_small_sums_wait_for_each_other() -> None:
     mesh, graph = gradients(64)
-    order = order_of(fewer_collectives(graph, mesh.shape, several_processes=True))
+    order = order_of(fewer_collectives(graph, mesh.shape, LINKS["ethernet"], in_steps=True))
     assert order[-1] == "collective_group" and "start" not in order
 
 

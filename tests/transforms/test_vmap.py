@@ -228,3 +228,12 @@ def test_unmapped_numbers_reach_the_function_as_they_are() -> None:
         whole = lib.vmap(lambda x, n, f=function: (seen.append(type(n)), f(x, n))[1], in_axes=(0, None))
         assert whole(np.arange(2.0), 3).shape == (2, 3)
     assert seen == [int, int]
+
+
+def test_results_without_lanes_as_sums_over_them() -> None:
+    f = lambda m: lambda x: (x * 2, x.sum(), x)
+    agree(lambda m: m.vmap(f(m), out_axes=(0, None, None), sum_match=True)(X))
+    agree(lambda m: m.vmap(m.vmap(f(m), out_axes=(None, None, 1), sum_match=True), in_axes=1)(X))
+    agree(lambda m: m.grad(lambda x: m.vmap(lambda v: v**2, out_axes=None, sum_match=True)(x)[0].sum())(X))
+    with pytest.raises(ValueError, match="vmap has mapped output but out_axes is None"):
+        fuser.vmap(f(fuser), out_axes=(0, None, None))(X)

@@ -101,6 +101,7 @@ class Triton:
         horizontal_params=HORIZONTAL_PARAMS,
         horizontal_forms=HORIZONTAL_FORMS,
         horizontal_kinds=(Kind.ELEMENTWISE,),
+        concurrent_meetings=True,
     )
 
     @property

@@ -56,7 +56,7 @@ def random_bcoo(
     key: Any,
     shape: Sequence[int],
     *,
-    dtype: Any = fnp.float32,
+    dtype: Any = fnp.float64,
     indices_dtype: Any = None,
     nse: int | float = 0.2,
     n_batch: int = 0,

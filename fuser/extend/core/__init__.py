@@ -14,7 +14,7 @@ import numpy as np
 from fuser.errors import ConcretizationTypeError, InconclusiveDimensionOperation, JaxprTypeError
 from fuser.extend.core import primitives
 from fuser.gaps import absent
-from fuser.ir.check import check as check_jaxpr
+from fuser.ir.check import check
 from fuser.ir.graph import Eqn as JaxprEqn
 from fuser.ir.graph import Graph as ClosedJaxpr
 from fuser.ir.graph import Graph as Jaxpr
@@ -61,6 +61,11 @@ __all__ = [
     "unsafe_get_axis_names_DO_NOT_USE",
     "valid_jaxtype",
 ]
+
+
+def check_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    """The graph; JaxprTypeError where it is not well formed: a value used before it is made, a type that is not its rule's."""
+    return check(jaxpr)
 
 
 class DropVar(Var):

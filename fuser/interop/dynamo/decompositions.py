@@ -75,6 +75,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table.update(get_decompositions(more))
     table[aten.native_dropout.default] = _dropout
     table[aten._trilinear.default] = _trilinear
+    table[aten._cdist_forward.default] = _distances
+    table[aten._cdist_backward.default] = _distances_backward
+    table[aten._pdist_forward.default] = _distances_of_pairs
     table[aten._weight_norm_interface_backward.default] = _weight_norm_backward
     table[aten._foreach_norm.Scalar] = _each(torch.linalg.vector_norm)
     for name in _EACH:
@@ -109,6 +112,42 @@ def _trilinear(
         for dim in dims:
             a, b, c = (x.unsqueeze(dim) if n == place else x for n, x in enumerate((a, b, c)))
     return (a * b * c).sum(list(summed))
+
+
+_LONG_ROWS = 25  # elements beyond which torch takes Euclidean distances by a product
+
+
+def _distances(a: torch.Tensor, b: torch.Tensor, p: float, mode: int | None) -> torch.Tensor:
+    """The p-norms of the differences of each row of `a` and each of `b`; Euclidean ones by a product where torch takes one."""
+    long = a.shape[-2] > _LONG_ROWS or b.shape[-2] > _LONG_ROWS
+    if p == 2 and (mode == 1 or (mode in (0, None) and long)):
+        squares = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2)
+        return (squares - 2 * (a @ b.transpose(-1, -2))).clamp_min(0).sqrt()
+    return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1)
+
+
+def _distances_backward(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, p: float, found: torch.Tensor
+) -> torch.Tensor:
+    """The gradient of the rows of `a`: nothing where two rows have no distance."""
+    if p == 0:
+        return torch.zeros_like(a)
+    own, distance = grad.unsqueeze(-1), found.unsqueeze(-1)
+    difference = a.unsqueeze(-2) - b.unsqueeze(-3)
+    if p == 1:
+        each = difference.sign()
+    elif p == float("inf"):
+        each = difference.sign() * (difference.abs() == distance)
+    else:
+        each = difference.sign() * (difference.abs() / distance) ** (p - 1)
+        each = torch.where(distance == 0, torch.zeros_like(each), each)
+    return (own * each).sum(-2)
+
+
+def _distances_of_pairs(x: torch.Tensor, p: float = 2) -> torch.Tensor:
+    """The p-norms of the differences of all pairs of rows, the first row's pairs first."""
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    return torch.linalg.vector_norm(x[first] - x[second], p, -1)
 
 
 def _weight_norm_backward(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
+from fuser.interop.dynamo.layout import View, layout_of
 from fuser.interop.dynamo.program import Program, RefusedNodes
 from fuser.interop.dynamo.rules import TABLE
 from fuser.interop.dynamo.rules.movement import MADE, VIEWS
@@ -26,6 +28,7 @@ _DTYPES = frozenset(
         *("complex64", "complex128"),
     )
 )
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _log = logging.getLogger("fuser")
 _told: set[tuple[str, str]] = set()
 
@@ -61,14 +64,20 @@ class Division:
             return "no rule"
         values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
         for value in (v for found in values for v in (found if isinstance(found, (list, tuple)) else [found])):
+            if isinstance(value, _SYMBOLIC) and self.beyond(value):
+                return "of a number that depends on values"
             if isinstance(value, torch.Tensor):
-                if not free_symbols(value) <= self.symbols:
+                if self.beyond(value):
                     return "of a size that depends on values"
                 if value.dtype not in _DTYPES:
                     return f"of dtype {value.dtype}"
                 if value.device.type != self.device:
                     return f"on {value.device}"
         return None
+
+    def beyond(self, value: Any) -> bool:
+        """Whether a tensor's sizes, or a number, are not known from the sizes of the graph's inputs."""
+        return not free_symbols(value) <= self.symbols
 
     def cheap(self, node: Node) -> bool:
         """Whether each program that reads the node computes it by itself."""
@@ -77,12 +86,12 @@ class Division:
         return node.target is operator.getitem or str(node.target) in VIEWS or str(node.target) in MADE
 
     def roots(self, node: Node) -> list[Node]:
-        """The nodes that are no views or parts whose values the node is made of."""
+        """The nodes that are no views, parts or sizes whose values the node is made of."""
         found: dict[Node, None] = {}
         stack = list(node.all_input_nodes)
         while stack:
             other = stack.pop()
-            if self.cheap(other):
+            if self.cheap(other) or is_size(other):
                 stack.extend(other.all_input_nodes)
             else:
                 found[other] = None
@@ -99,8 +108,8 @@ def symbols_of(graph: Graph) -> dict[Any, Node]:
 
 
 def is_size(node: Node) -> bool:
-    """Whether a node is a number that the sizes of the graph's inputs say."""
-    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+    """Whether a node is a Python number: one that the sizes of the graph's inputs say, or that is read from a tensor."""
+    return isinstance(node.meta.get("val"), (*_SYMBOLIC, int, float, bool))
 
 
 def _random(node: Node) -> bool:
@@ -159,6 +168,7 @@ class _Assembly:
         self.source, self.division, self.backend = module, division, backend
         self.new = Graph()
         self.made: dict[Node, Node] = {}
+        self.filled: dict[Node, _Filled] = {}
         self.attributes: dict[str, _Called] = {}
         self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self.symbols = symbols_of(module.graph)
@@ -180,10 +190,28 @@ class _Assembly:
     def copied(self, node: Node) -> Node:
         """The node of the new graph for one of the old; torch runs it where no program has made its value."""
         if node not in self.made:
-            for other in node.all_input_nodes:
-                self.copied(other)
-            self.made[node] = self.new.node_copy(node, lambda n: self.made[n])
+            given = self.given(node)
+            if given is None:
+                for other in node.all_input_nodes:
+                    self.copied(other)
+                given = self.new.node_copy(node, lambda n: self.made[n])
+            self.made[node] = given
         return self.made[node]
+
+    def given(self, node: Node) -> Node | None:
+        """The result of a program's call that is the node's tensor, where that lies in memory that a program fills; None elsewhere."""
+        base = node
+        while base not in self.filled and _is_view(base):
+            base = base.args[0]  # type: ignore[assignment]
+        filled = self.filled.get(base)
+        view = None if filled is None or base is node else _view(node, base)
+        if filled is None or (view is None and base is not node):
+            return None
+        with self.new.inserting_after(filled.last):
+            filled.last = self.new.call_function(
+                operator.getitem, (filled.call, filled.program.give(filled.output, view))
+            )
+        return filled.last
 
     def program(self, nodes: Sequence[Node], level: int) -> None:
         """One call of a Program that computes `nodes`, and its results one by one."""
@@ -206,7 +234,7 @@ class _Assembly:
         self.attributes[name] = _Called(program)
         call = self.new.call_module(name, arguments)
         for number, node in enumerate(outputs):
-            self.made[node] = self.new.call_function(operator.getitem, (call, number))
+            self.filled[node] = _Filled(program, call, number, call)
 
     def tensors(self, node: Node) -> list[Node]:
         """The tensors that a node gives to others: itself, or the parts of its tuple that somebody reads."""
@@ -221,7 +249,7 @@ class _Assembly:
             user = stack.pop()
             if self.division.cheap(user):
                 stack.extend(user.users)
-            elif user not in inside and not is_size(user):
+            elif user not in inside and (not is_size(user) or self.division.beyond(user.meta["val"])):
                 return True
         return False
 
@@ -234,7 +262,8 @@ class _Assembly:
             node = stack.pop()
             if node in needed or node in inputs or is_size(node):
                 continue
-            here = node not in self.made or not isinstance(node.meta["val"], torch.Tensor)
+            known = node in self.made or node in self.filled
+            here = not (known and isinstance(node.meta["val"], torch.Tensor))
             if node in inside or (self.division.cheap(node) and here and not self.of_torch(node)):
                 needed.add(node)
                 stack.extend(node.all_input_nodes)
@@ -248,6 +277,42 @@ class _Assembly:
             return False
         source = node.args[0]
         return source not in self.division.fused and not (isinstance(source, Node) and self.division.cheap(source))
+
+
+@dataclass
+class _Filled:
+    """Memory that a program fills: its call in the new graph, the number of the output, and the last of its results that is read."""
+
+    program: Program
+    call: Node
+    output: int
+    last: Node
+
+
+def _is_view(node: Node) -> bool:
+    """Whether a node's tensor lies in the memory of its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or len(schema.returns) != 1 or not isinstance(node.args[0], Node):
+        return False
+    alias = schema.returns[0].alias_info
+    return alias is not None and not alias.is_write and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _view(node: Node, base: Node) -> View | None:
+    """Where a view lies in the memory of its base, which has no gaps; None where the sizes are symbolic, or it reads in another way."""
+    value, of = node.meta["val"], base.meta["val"]
+    if free_symbols(value) or free_symbols(of) or not value.numel() or value.dtype != of.dtype:
+        return None
+    if value.is_conj() or value.is_neg() or not _is_whole(of):
+        return None
+    offset = value.storage_offset() - of.storage_offset()
+    return View(tuple(value.shape), tuple(value.stride()), offset)
+
+
+def _is_whole(value: torch.Tensor) -> bool:
+    """Whether the tensor that a program gives has these strides, where they matter."""
+    strides = layout_of(value.shape, value.stride()).strides
+    return all(e == 1 or own == s for e, own, s in zip(value.shape, strides, value.stride()))
 
 
 def _hint(placeholder: Node) -> int | None:

@@ -19,6 +19,22 @@ from fuser.lax.values import broadcast_to
 from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
 
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # DLPack's, by NumPy's kinds
+_BFLOAT16 = 4
+
+
+@dataclass(frozen=True)
+class View:
+    """Where the elements of a view are in the memory of a tensor; strides and the offset in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The view of a tensor."""
+        return tensor.as_strided(self.shape, self.strides, tensor.storage_offset() + self.offset)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -60,6 +76,24 @@ class Layout:
         if native is None or self.repeated or not _exchange():
             return otherwise
         return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise)
+
+    @functools.cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Those of `tensor`'s tensors, in elements."""
+        found, stride = [0] * len(self.shape), 1
+        for d in reversed(self.order):
+            found[d] = 0 if d in self.repeated else stride
+            stride *= self.narrow[d]
+        return tuple(found)
+
+    def writer(self, dtype: np.dtype, view: View | None = None) -> Callable[[Any], torch.Tensor]:
+        """`tensor`, or a view of it, for results of a dtype: at once, without Python, where they lie on the host."""
+        code = _BFLOAT16 if dtype.name == "bfloat16" else _CODES.get(dtype.kind)
+        otherwise = self.tensor if view is None else lambda dense: view.of(self.tensor(dense))
+        if code is None or not _exchange():
+            return otherwise
+        own = view or View(self.shape, self.strides, 0)
+        return functools.partial(native.tensor_over, code, self.dense, own.shape, own.strides, own.offset, otherwise)
 
     def value(self, dense: Any) -> Any:
         """The traced tensor of a traced dense array."""

@@ -14,9 +14,11 @@ import torch
 
 from fuser import backends
 from fuser.config import config
+from fuser.errors import InconclusiveDimensionOperation
 from fuser.interop.dynamo.rules.table import TABLE
 from fuser.interop.torch.gradients import conjugated, program
 from fuser.interop.torch.tensors import torch_dtype
+from fuser.ir.dim import Scope, evaluated
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.runtime.array import numpy_dtype
@@ -81,11 +83,31 @@ class _Entry:
         return self._packed(run(flat))
 
     def _described(self, *arguments: Any) -> Any:
-        """The results' types; sizes that are symbolic become those of the example."""
+        """The results' types, with symbolic sizes as they follow from those of the arguments; where what the function does depends on
+        a size, it becomes that of the example."""
         flat, _ = _signature(arguments)
         device = flat[0].device if flat else torch.device("cpu")
-        avals = self._graph(arguments).out_avals
-        return self._packed([torch.empty(a.shape, dtype=torch_dtype(a.dtype), device=device) for a in avals])
+        symbolic = list({str(e): e for x in flat for e in x.shape if isinstance(e, torch.SymInt)}.values())
+        types = self._types_for_all_sizes(arguments, symbolic) if symbolic else None
+        if types is None:
+            types = [(a.shape, a.dtype) for a in self._graph(arguments).out_avals]
+        return self._packed([torch.empty(shape, dtype=torch_dtype(dtype), device=device) for shape, dtype in types])
+
+    def _types_for_all_sizes(self, arguments: Sequence[Any], symbolic: Sequence[Any]) -> list[Any] | None:
+        """Shapes and dtypes of the results in terms of `symbolic`; None where they are not the same for all sizes."""
+        found = []
+        for witness in range(2):
+            scope = Scope(witness)
+            names: dict[str, Any] = {str(e): scope.variable(f"n{k}") for k, e in enumerate(symbolic)}
+            extent = functools.partial(_named, names)
+            try:
+                avals = self._graph(arguments, extent).out_avals
+            except (InconclusiveDimensionOperation, TypeError, ValueError):
+                return None
+            found.append([(tuple(map(str, a.shape)), a.dtype) for a in avals])
+        sizes = {f"n{k}": e for k, e in enumerate(symbolic)}
+        same = found[0] == found[1]
+        return [(tuple(evaluated(e, sizes) for e in a.shape), a.dtype) for a in avals] if same else None
 
     def _packed(self, results: Sequence[Any]) -> Any:
         returns = self.call._opoverload._schema.returns
@@ -93,7 +115,7 @@ class _Entry:
             return results[0] if str(returns[0].type) == "Tensor" else list(results)
         return tuple(results)
 
-    def _graph(self, arguments: Sequence[Any]) -> Graph:
+    def _graph(self, arguments: Sequence[Any], extent: Callable[[Any], Any] = int) -> Graph:
         flat, _ = _signature(arguments)
 
         def traced(*arrays: Any) -> list[Any]:
@@ -101,7 +123,7 @@ class _Entry:
             found = self.function(*_mapped(arguments, lambda x: next(rest)))
             return list(found) if isinstance(found, (tuple, list)) else [found]
 
-        avals = [ArrayType(tuple(int(e) for e in x.shape), numpy_dtype(x.dtype)) for x in flat]
+        avals = [ArrayType(tuple(extent(e) for e in x.shape), numpy_dtype(x.dtype)) for x in flat]
         with config.using(enable_x64=True), no_collection():
             return stage(traced, avals, getattr(self.function, "__name__", "operator"))
 
@@ -131,6 +153,11 @@ class _Gradients:
 
         _, pull = vjp(function, *[arguments[n] for n in chosen])
         return conjugated(pull(conjugated(cotangents)))
+
+
+def _named(names: dict[str, Any], extent: Any) -> Any:
+    """The variable that stands for a symbolic size; other extents as they are."""
+    return names.get(str(extent), extent) if isinstance(extent, torch.SymInt) else extent
 
 
 def _is_inexact(x: torch.Tensor) -> bool:

@@ -20,13 +20,13 @@ from fuser.api.stages import Traced
 from fuser.backends.base import Backend
 from fuser.compile import Lowering, load, lower
 from fuser.config import config
-from fuser.interop.dynamo.layout import Layout, layout_of
+from fuser.interop.dynamo.layout import Layout, View, layout_of
 from fuser.interop.dynamo.rules import TABLE, Refused, checking
 from fuser.interop.torch.gradients import shared_results
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
 from fuser.lax.values import broadcast_to, convert, literal
-from fuser.runtime.array import numpy_dtype
+from fuser.runtime.array import Array, numpy_dtype
 from fuser.runtime.collection import no_collection
 from fuser.trace.stage import stage
 
@@ -66,7 +66,8 @@ def concrete(value: Any, sizes: Sizes) -> Any:
 
 
 class Program:
-    """Called with tensors (and the values of `symbols`), it gives the tensors of `outputs`."""
+    """Called with tensors (and the values of `symbols`), it gives the tensors that were asked for by `give`: those of `outputs`, and
+    views of them."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Program:
         """Traces the operations, where sizes are symbolic for those that `symbols` has as examples. Raises RefusedNodes."""
         self.__name__ = name
         self.nodes, self.inputs, self.outputs = tuple(nodes), tuple(inputs), tuple(outputs)
+        self.given: list[tuple[int, View | None]] = []
         self.symbols = tuple(symbols)
         self.backend: Backend = backends.get(backend)
         self.lowerings: dict[tuple[int, ...], Lowering] = {}
@@ -87,6 +89,11 @@ class Program:
         sizes = {symbol: hint for symbol, hint in symbols.items() if hint is not None}
         self._first_sizes = sizes
         self._first = self._staged(sizes) if len(sizes) == len(symbols) else None
+
+    def give(self, output: int, view: View | None = None) -> int:
+        """The place among the results for the tensor of an output, or for a view of it; to be called before `compile`."""
+        self.given.append((output, view))
+        return len(self.given) - 1
 
     def compile(self) -> None:
         """Makes the kernels for the sizes that the program was traced for."""
@@ -141,30 +148,34 @@ class Program:
             for lay, node in zip(staged.layouts, self.inputs)
         ]
         shared = shared_results(lowering, len(staged.results))
-        return _runner(program.executable.call, readers, staged.results, staged.messages, shared)
+        writers = [(n, staged.results[n].writer(_dtype(self.outputs[n]), view)) for n, view in self.given]
+        return _runner(program.executable.call, readers, writers, staged.messages, len(self.outputs), shared)
 
 
 def _runner(
     call: Any,
     readers: Sequence[Callable[[torch.Tensor], Any]],
-    results: Sequence[Layout],
+    writers: Sequence[tuple[int, Callable[[Any], torch.Tensor]]],
     messages: Sequence[str],
+    count: int,
     shared: Sequence[int],
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
-    """From tensors to tensors; `shared` are the results whose memory another result or an input has too."""
-    count = len(results)
+    """From tensors to tensors; of `count` results, `shared` are those whose memory another result or an input has too."""
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         found = call(*[read(tensor) for read, tensor in zip(readers, tensors)])
         for flag, message in zip(found[count:], messages):
             if np.asarray(flag).any():
                 raise IndexError(message)
-        made = [lay.tensor(dense) for lay, dense in zip(results, found)]
         for n in shared:
-            made[n] = made[n].clone()
-        return made
+            found[n] = _copied(found[n])
+        return [write(found[n]) for n, write in writers]
 
     return run
+
+
+def _copied(data: Any) -> Any:
+    return data.copy() if type(data) is np.ndarray else Array(data).torch().clone()
 
 
 def _dtype(node: Node) -> np.dtype:

@@ -66,7 +66,7 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
 
 def _mode_of_nothing(x: Any, axis: int | None, keepdims: bool) -> ModeResult:
     """Nan and 0 for axes without elements."""
-    dtype = dtypes.canonicalize_dtype(float) if axis is None else x.dtype
+    dtype = dtypes.canonical(float) if axis is None else x.dtype
     if axis is None:
         shape: tuple[int, ...] = (1,) * x.ndim if keepdims else ()
         return ModeResult(fnp.full(shape, np.nan, dtype), fnp.zeros(shape, dtype))
@@ -98,18 +98,18 @@ def _ranks_of_numbers(x: Any, method: str) -> Any:
     order = fnp.argsort(x)
     place = fnp.zeros(x.size, order.dtype).at[order].set(fnp.arange(x.size, dtype=order.dtype), unique_indices=True)
     if method == "ordinal":
-        return (place + 1).astype(dtypes.canonicalize_dtype(float))
+        return (place + 1).astype(dtypes.canonical(float))
     ordered = x[order]
     first = fnp.concatenate([fnp.ones(minimum(x.size, 1), bool), ordered[1:] != ordered[:-1]])
     dense = fnp.cumsum(first)[place]
     if method == "dense":
-        return dense.astype(dtypes.canonicalize_dtype(float))
+        return dense.astype(dtypes.canonical(float))
     starts = fnp.nonzero(first, size=x.size + 1, fill_value=x.size)[0]
     if method == "max":
-        return starts[dense].astype(dtypes.canonicalize_dtype(float))
+        return starts[dense].astype(dtypes.canonical(float))
     if method == "min":
-        return (starts[dense - 1] + 1).astype(dtypes.canonicalize_dtype(float))
-    return 0.5 * (starts[dense] + starts[dense - 1] + 1).astype(dtypes.canonicalize_dtype(float))
+        return (starts[dense - 1] + 1).astype(dtypes.canonical(float))
+    return 0.5 * (starts[dense] + starts[dense - 1] + 1).astype(dtypes.canonical(float))
 
 
 def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Any:

@@ -23,12 +23,15 @@ static void one(const job *j, int threads) {
   direct_product(j, threads);
 #elif defined(BY_TABLES)
   if (is_deep(j)) deep_product(j, threads);
+  else if (is_narrow(j)) narrow_product(j, threads);
   else if (is_flat(j)) flat_product(j, threads);
   else packed_product(j, threads);
 #else
   if (is_vector(j)) vector_product(j, threads);
   else if (is_inner(j)) inner_product(j, threads);
+  else if (is_inner_of_few(j)) inner_product_of_few(j, threads);
   else if (is_turned_direct(j)) turned_product(j, threads);
+  else if (is_narrow(j) && !is_deep(j)) narrow_product(j, threads);
   else if (is_direct(j)) direct_product(j, threads);
   else if (is_deep(j)) deep_product(j, threads);
   else if (is_flat(j)) flat_product(j, threads);

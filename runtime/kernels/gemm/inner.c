@@ -105,3 +105,22 @@ static void inner_product(const job *j, int threads) {
     inner_part(j, r, least(M, r + rows), c, least(N, c + columns));
   }
 }
+
+// Few columns whose matrix is small enough to transpose it first: the lanes of one vector are multiplied by a row of A at once, of which
+// other forms use as many as there are columns.
+#define FEWEST_COLUMNS 4
+static int is_inner_of_few(const job *j) {
+  const int64_t steps = parts(j->K, VL);
+  const int few = j->N > 1 && j->N <= FEWEST_COLUMNS && j->M >= FEWEST_ROWS && j->K * j->N * (int64_t)sizeof(T) <= NEAREST;
+  return SAME && few && j->ca == 1 && j->K >= 2 * VL && (steps + 4) * j->N <= j->K && !is_deep(j);
+}
+
+static void inner_product_of_few(const job *j, int threads) {
+  const int64_t N = j->N, K = j->K;
+  T *const b = room(PACKED_B, N * K);
+  for (int64_t x = 0; x < N; ++x)
+    for (int64_t p = 0; p < K; ++p) b[x * K + p] = LOAD(j->B[p * j->rb + x * j->cb]);
+  job t = *j;
+  t.B = (const IN *)b, t.rb = 1, t.cb = K;
+  inner_product(&t, threads);
+}

@@ -16,11 +16,11 @@ inline double exp_tail_f64(double r) {
   return POLY(r, 2.0875321424503143e-09, 2.5109271167271508e-08, 2.755740350385223e-07, 2.7557243603239355e-06, 2.480158717054116e-05, 0.0001984126988665803, 0.001388888888896389, 0.00833333333332145, 0.041666666666666505, 0.16666666666666677, 0.5);
 }
 
-// k·log 2 + log(1 + f), after fdlibm's log (Sun Microsystems, 1993): log(1 + f) = f - f²/2 + s·(f²/2 + R(s²)), s = f / (2 + f).
+// k·log 2 + log(1 + f), after fdlibm's log (Sun Microsystems, 1993): log(1 + f) = f + s·(R(s²) - f), s = f / (2 + f).
 inline double log_sum_f64(double f, double k) {
-  const double s = f / (2 + f), z = s * s, half = 0.5 * f * f;
-  const double p = z * POLY(z, 0.14795809107840063, 0.15314066600057774, 0.1818356361853173, 0.22222198588281455, 0.2857142874222855, 0.39999999999415425, 0.6666666666666734);
-  return mad_f64(k, 0x1.62e42feep-1, f - (half - mad_f64(s, half + p, k * 0x1.a39ef35793c76p-33)));
+  const double s = f / (2 + f), z = s * s;
+  const double p = POLY(z, 0.14795809107840063, 0.15314066600057774, 0.1818356361853173, 0.22222198588281455, 0.2857142874222855, 0.39999999999415425, 0.6666666666666734);
+  return mad_f64(k, 0x1.62e42feep-1, f + mad_f64(s, mad_f64(z, p, -f), k * 0x1.a39ef35793c76p-33));
 }
 
 inline double asin_tail_f64(double z) {
@@ -59,7 +59,8 @@ inline double pow_core_f64(double a, double y) {
   const double e = l == 0 ? 0 : y * l, e_low = l == 0 ? 0 : fused_f64(y, high, -e) + y * low;
   double n;
   const double inside = e < EXP_LOW ? EXP_LOW : e > EXP_HIGH ? EXP_HIGH : e, r = exp_rest_f64(inside, &n);
-  return scaled_f64(mad_f64(exp_core_f64(r + (inside == e ? e_low : 0)), 2, 2), n, e < EXP_LEAST);
+  const double power = scaled_f64(exp_core_f64(r + (inside == e ? e_low : 0)) + 1, n, e < EXP_LEAST);
+  return bits_f64(power) > bits_f64(__builtin_inf()) ? __builtin_inf() : power;
 }
 
 inline double sin_tail_f64(double z) {

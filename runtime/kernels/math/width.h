@@ -21,43 +21,51 @@ inline _Bool negative_w(real x) { return bits_w(x) >> (WIDTH - 1) != 0; }
 
 inline real signed_w(real size, real sign) { return __builtin_copysign@(size, sign); }
 
-// x·2^n, given 2·x for ½ ≤ x < 2, n + TWICE for an integer n, and whether the result is below the normal range. Processors take a
-// hundred times as long for a product there, and masks of scores and tails of densities are made of such numbers: x is scaled
-// 2^LOWEST times as high, and the sum that rounds it to an integer is the result's bits.
-inline real scaled_w(real twice, real n, _Bool low) {
-  const word power = bits_w(n) - (low ? BIAS + 1 - LOWEST : BIAS + 1) << DIGITS, half = (word)1 << (DIGITS - 1);
-  const real p = twice * from_bits_w(power > half ? power : half);  // half of the smallest normal number is the one below that comes here
+// y·2^n for √½ ≤ y < √2 or so, given n + MAGIC for an integer n, and whether the result is below the normal range: n is added to
+// the exponent's bits. Processors take a hundred times as long for a product below that range, and masks of scores and tails of
+// densities are made of such numbers: there y is scaled 2^LOWEST times as high, and the sum that rounds it to an integer is the
+// result's bits.
+inline real scaled_w(real y, real n, _Bool low) {
+  const real p = from_bits_w(bits_w(y) + (bits_w(n) + (low ? LOWEST : 0) << DIGITS));
   return low ? from_bits_w(bits_w(p + TWO_DIGITS) - TWO_DIGITS_BITS) : p;
 }
 
 // 2^n for an integer n whose power is a normal number.
 inline real power_of_two_w(real n) { return from_bits_w(bits_w(n + (MAGIC + BIAS.0w)) << DIGITS); }
 
-// r of x = n·log 2 + r, |r| ≤ log(2) / 2 (Cody and Waite), and n + TWICE.
+// r of x = n·log 2 + r, |r| ≤ log(2) / 2 (Cody and Waite), and n + MAGIC.
 inline real exp_rest_w(real x, real *n) {
-  *n = mad_w(x, 1.4426950408889634w, TWICE);
-  return fused_w(*n - TWICE, -LN2_LOW, fused_w(*n - TWICE, -LN2_HIGH, x));
+  *n = mad_w(x, 1.4426950408889634w, MAGIC);
+  return fused_w(*n - MAGIC, -LN2_LOW, fused_w(*n - MAGIC, -LN2_HIGH, x));
 }
 
 // exp(r) - 1 for |r| ≤ log(2) / 2.
 inline real exp_core_w(real r) { return mad_w(r * r, exp_tail_w(r), r); }
 
-// exp(x + low) for a low far below x.
+// exp(x + low) for an x below where exp overflows and a low far below x.
 inline real exp_sum_w(real x, real low) {
   real n;
-  const real r = exp_rest_w(x < EXP_LOW ? EXP_LOW : x > EXP_HIGH ? EXP_HIGH : x, &n);
-  return scaled_w(mad_w(exp_core_w(r + low), 2, 2), n, x < EXP_LEAST);
+  const real r = exp_rest_w(x < EXP_LOW ? EXP_LOW : x, &n);
+  return scaled_w(exp_core_w(r + low) + 1, n, x < EXP_LEAST);
 }
 
-inline real exp_w(real x) { return exp_sum_w(x, 0); }
+// An exponential's result r where x ≤ most; infinity and nan elsewhere.
+inline real exp_edge_w(real x, real most, real r) { return x <= most ? r : x + __builtin_inf@(); }
+
+inline real exp_w(real x) {
+  real n;
+  const real r = exp_rest_w(x < EXP_LOW ? EXP_LOW : x, &n);
+  return exp_edge_w(x, EXP_MOST, scaled_w(exp_core_w(r) + 1, n, x < EXP_LEAST));
+}
 
 inline real exp2_w(real x) {
-  const real c = x < EXP2_LOW ? EXP2_LOW : x > EXP2_HIGH ? EXP2_HIGH : x, n = c + TWICE;
-  return scaled_w(mad_w(exp_core_w((c - (n - TWICE)) * 0.6931471805599453w), 2, 2), n, x < 1 - BIAS.0w);
+  const real c = x < EXP2_LOW ? EXP2_LOW : x, n = c + MAGIC;
+  const real r = scaled_w(exp_core_w((c - (n - MAGIC)) * 0.6931471805599453w) + 1, n, x < 1 - BIAS.0w);
+  return exp_edge_w(x, EXP2_MOST, r);
 }
 
-// 2^n / 4 of n + TWICE, for n from -60 or so.
-inline real quarter_w(real n) { return from_bits_w(bits_w(n) - (BIAS + 2) << DIGITS); }
+// 2^n / 4 of n + MAGIC, for n from -60 or so.
+inline real quarter_w(real n) { return from_bits_w(bits_w(n) + (BIAS - 2) << DIGITS); }
 
 // (exp(x) - 1) / 4, for x from -60 (-18 for float) to where sinh overflows.
 inline real quarter_expm1_w(real x) {
@@ -89,39 +97,46 @@ inline real cosh_w(real x) {
   return e * 2 + 0.125w / (e > HUGE_SUM ? HUGE_SUM : e);
 }
 
-// f of x = 2^k·(1 + f), √½ ≤ 1 + f < √2, for 0 < x < inf.
-inline real log_split_w(real x, real *k) {
-  const real y = x < SMALLEST ? x * LIFT : x;
-  const word i = bits_w(y) + (ONE - ROOT_HALF);
-  const real e = from_bits_w(i >> DIGITS | TWO_DIGITS_BITS) - (TWO_DIGITS + BIAS.0w);
-  *k = x < SMALLEST ? e - LIFTED : e;
+// f of x = 2^k·(1 + f), √½ ≤ 1 + f < √2, for a normal number x, and k.
+inline real log_normal_w(real x, real *k) {
+  const word i = bits_w(x) + (ONE - ROOT_HALF);
+  *k = from_bits_w(i >> DIGITS | TWO_DIGITS_BITS) - (TWO_DIGITS + BIAS.0w);
   return from_bits_w((i & MANTISSA) + ROOT_HALF) - 1;
 }
 
-// A logarithm's result r where x > 0, and what holds elsewhere.
-inline real log_edges_w(real x, real r) {
-  return (x > 0) & (x < __builtin_inf@()) ? r : x == 0 ? -__builtin_inf@() : x < 0 ? __builtin_nan@("") : x;
+// The same for 0 < x < inf.
+inline real log_split_w(real x, real *k) {
+  const _Bool low = x < SMALLEST;
+  const word i = bits_w(low ? x * LIFT : x) + (ONE - ROOT_HALF);
+  *k = from_bits_w(i >> DIGITS | TWO_DIGITS_BITS) - (low ? TWO_DIGITS + BIAS.0w + LIFTED : TWO_DIGITS + BIAS.0w);
+  return from_bits_w((i & MANTISSA) + ROOT_HALF) - 1;
 }
+
+// The exponent k of x, through which infinity and nan reach the sum that is a logarithm.
+inline real log_exponent_w(real x, real k) { return x < __builtin_inf@() ? k : x; }
+
+// A logarithm's result r where x > 0, and what holds elsewhere.
+inline real log_edge_w(real x, real r) { return x <= 0 ? x == 0 ? -__builtin_inf@() : __builtin_nan@("") : r; }
 
 inline real log_w(real x) {
   real k;
   const real f = log_split_w(x, &k);
-  return log_edges_w(x, log_sum_w(f, k));
+  return log_edge_w(x, log_sum_w(f, log_exponent_w(x, k)));
 }
 
 inline real log2_w(real x) {
   real k;
   const real f = log_split_w(x, &k), l = log_sum_w(f, 0);
-  return log_edges_w(x, mad_w(l, LOG2E_HIGH, mad_w(l, LOG2E_LOW, k)));
+  return log_edge_w(x, mad_w(l, LOG2E_HIGH, mad_w(l, LOG2E_LOW, log_exponent_w(x, k))));
 }
 
 // The rounding error of 1 + x goes into f. Powers of small numbers would vanish.
 inline real log1p_w(real x) {
   const _Bool small = size_w(x) < EPSILON;
-  const real u = 1 + x, lost = x > 1 ? 1 - (u - x) : x - (u - 1);
+  const real u = 1 + x, lost = x - (u - 1);
   real k;
-  const real f = log_split_w(u, &k), more = lost * power_of_two_w(-k);
-  const real r = signed_w(log_edges_w(u, log_sum_w(f + ((x < HUGE_SUM) & !small ? more : 0), k)), x);
+  const real f = log_normal_w(u, &k), more = (x < HUGE_SUM) & !small ? lost * power_of_two_w(-k) : 0;
+  const real r = log_edge_w(u, log_sum_w(f + more, log_exponent_w(u, k)));
   return small ? x : r;
 }
 
@@ -186,22 +201,19 @@ inline real erf_w(real x) {
   return a < 1 ? near : signed_w(1 - erf_rest_w(a > ERF_HIGH ? ERF_HIGH : a), x);
 }
 
-// A quintic near the root of x / 8^q, and steps of Halley's.
+// A quartic near the root's inverse, Householder's step for inverses, which divides nothing, and Newton's for the root.
 inline real cbrt_w(real x) {
   const real a = size_w(x);
   real k;
-  const real f = log_split_w(a, &k), t = mad_w(k, 0.33333333333333333w, MAGIC), q = t - MAGIC, rest = k - 3 * q;
+  const real f = log_split_w(a, &k), t = mad_w(k, 0.33333333333333333w, MAGIC), rest = mad_w(t - MAGIC, -3.0w, k);
+  const real guess = mad_w(mad_w(mad_w(mad_w(0.12836940586566925w, f, -0.188909009w), f, 0.22436268627w), f, -0.332901597w), f, 0.99997657537w);
   const real m = (1 + f) * (rest < 0 ? 0.5w : rest > 0 ? 2.0w : 1.0w);
-  const real guess = mad_w(mad_w(mad_w(mad_w(-0.0316w, f, 0.0598w), f, -0.1109w), f, 0.33333w), f, 1.0w);
-  real y = guess * (rest < 0 ? 0.7937005w : rest > 0 ? 1.2599211w : 1.0w);
-  const real cube = y * y * y;
-  y = y + y * ((m - cube) / (2 * cube + m));
-  if (WIDTH == 64) {
-    const real better = y * y * y;
-    y = y + y * ((m - better) / (2 * better + m));
-  }
-  y = y * power_of_two_w(q);
-  return (a > 0) & (a < __builtin_inf@()) ? signed_w(y, x) : x;
+  real z = guess * (rest < 0 ? 1.2599210498948732w : rest > 0 ? 0.7937005259840998w : 1.0w);
+  const real e = fused_w(-(z * z), m * z, 1);
+  z = mad_w(z * e, WIDTH == 64 ? mad_w(e, 0.2222222222222222w, 0.33333333333333333w) : 0.33333333333333333w, z);
+  const real square = z * z, y = m * square;
+  const real r = mad_w(fused_w(-(y * y), y, m), square * 0.33333333333333333w, y);
+  return (a > 0) & (a < __builtin_inf@()) ? signed_w(from_bits_w(bits_w(r) + (bits_w(t) << DIGITS)), x) : x;
 }
 
 inline real pow_w(real x, real y) {

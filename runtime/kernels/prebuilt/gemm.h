@@ -11,4 +11,5 @@
 #include "../gemm/unpacked.c"
 #include "../gemm/gemv.c"
 #include "../gemm/inner.c"
+#include "../gemm/narrow.c"
 #include "../gemm/gemm.c"

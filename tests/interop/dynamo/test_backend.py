@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
 F, nn = torch.nn.functional, torch.nn
 
 import fuser.torch  # noqa: E402
-from fuser.interop.dynamo.layout import layout_of  # noqa: E402
+from fuser.interop.dynamo import backend  # noqa: E402
+from fuser.interop.dynamo.divide import divided  # noqa: E402
+from fuser.interop.dynamo.layout import View, layout_of  # noqa: E402
 from fuser.interop.dynamo.program import Program  # noqa: E402
-from fuser.runtime.array import numpy_dtype  # noqa: E402
+from fuser.runtime.array import from_torch, numpy_dtype  # noqa: E402
 from tests.interop.dynamo.agreement import agree  # noqa: E402
 
 
@@ -189,6 +194,22 @@ def test_arguments_and_views_are_handed_on_without_copies() -> None:
     assert x.ne(5).all() and y.eq(1).all() and d.eq(x[:1]).all()
 
 
+def test_views_of_results_are_made_at_once(whole: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[Any] = []
+    monkeypatch.setattr(backend, "divided", lambda *given: graphs.append(divided(*given)) or graphs[-1])
+
+    def viewed(x: Any, w: Any) -> Any:
+        h = torch.tanh(x @ w)
+        doubled = h * 2
+        return h.reshape(2, 3, 6).transpose(0, 1), doubled.t(), h.square()[1:, ::2], h.sum(0).expand(2, 6)
+
+    torch.manual_seed(0)
+    agree(viewed, torch.randn(6, 4, requires_grad=True), torch.randn(4, 6, requires_grad=True))
+    assert len(graphs) == 2
+    for node in (n for graph in graphs for n in graph.graph.nodes if n.op == "call_function"):
+        assert node.target is operator.getitem or node.args[0].op == "placeholder", node.format_node()
+
+
 def test_functions_are_operators_that_survive_compilation_and_export(whole: None, programs: list[Program]) -> None:
     import fuser.numpy as fnp
 
@@ -238,6 +259,51 @@ def test_new_sizes_of_a_dynamic_dimension_are_traced_without_a_new_graph() -> No
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+def test_operators_keep_symbolic_sizes() -> None:
+    import fuser.numpy as fnp
+
+    @fuser.torch.operator("fuser_tests::differences")
+    def differences(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return fnp.concatenate([x, y]).reshape(-1), fnp.sum(x[:, None] - y[None], -1)
+
+    @fuser.torch.operator("fuser_tests::of_parity")
+    def of_parity(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if int(x.shape[0]) % 2 else x[0]
+
+    class Module(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            joined, table = differences(x * 2, y)
+            return joined + 1, table.square()
+
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 3), torch.randn(5, 3)
+    sizes = {"x": {0: torch.export.Dim("rows")}, "y": {0: torch.export.Dim("others")}}
+    exported = torch.export.export(Module(), (x, y), dynamic_shapes=sizes).module()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(Module(), backend="fuser", dynamic=True, fullgraph=True)
+    for rows, others in ((5, 7), (9, 6)):
+        given = torch.randn(rows, 3), torch.randn(others, 3)
+        wanted = Module()(*given)
+        torch.testing.assert_close(exported(*given), wanted)
+        torch.testing.assert_close(compiled(*given), wanted)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    parity = torch.compile(of_parity, backend="fuser", dynamic=True)
+    for given in (x, y):  # what depends on a size is traced for it
+        torch.testing.assert_close(parity(given), of_parity(given))
+
+
+def test_a_number_read_from_a_tensor_within_a_graph() -> None:
+    def scaled(n: Any, x: Any) -> Any:
+        total = (n * 2).sum().item()
+        return x.sin() * total, x.cos().sum() + 1
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(scaled, backend="fuser", fullgraph=True)
+        for n in (torch.tensor([1, 2, 3]), torch.tensor([4, 4, 4])):
+            x = torch.linspace(-1, 2, 5)
+            torch.testing.assert_close(compiled(n, x), scaled(n, x))
+
+
 def test_layouts() -> None:
     x = torch.arange(24.0).reshape(2, 3, 4)
     for tensor in (
@@ -257,6 +323,45 @@ def test_options_are_refused() -> None:
     with pytest.raises(Exception, match=r'torch.compile\(backend="fuser"\) takes no options'):
         torch.compile(lambda x: x + 1, backend="fuser", options={"level": 1})(torch.ones(2))
     assert torch.equal(fuser.torch.to_torch(fuser.torch.from_torch(torch.ones(2))), torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.int64, torch.complex64]
+)
+def test_tensors_lie_over_results(dtype: torch.dtype) -> None:
+    x = torch.arange(24).reshape(2, 3, 4).to(dtype)
+    for like in (
+        x,
+        x.permute(2, 0, 1),
+        x[:, :1].expand(2, 5, 4),
+        x[0, 0, 0].expand(2, 2),
+        x[0, 0, 0],
+        torch.empty(0, 3, dtype=dtype),
+    ):
+        layout = layout_of(like.shape, like.stride())
+        dense = numpy.array(layout.memory(like))
+        found = layout.writer(numpy_dtype(dtype))(dense)
+        assert found.dtype == dtype and found.stride() == layout.tensor(dense).stride() and torch.equal(found, like)
+        assert found.numel() == 0 or found.data_ptr() == dense.ctypes.data
+    for view in (x[1:, ::2], x.flatten(), x.permute(2, 1, 0), x[:, None].expand(2, 3, 3, 4)):
+        layout, dense = layout_of(x.shape, x.stride()), numpy.array(from_torch(x)._data)
+        place = View(tuple(view.shape), view.stride(), view.storage_offset())
+        for found in (layout.writer(numpy_dtype(dtype), place)(dense), place.of(layout.tensor(dense))):
+            assert found.stride() == view.stride() and torch.equal(found, view)
+            assert found.data_ptr() == dense.ctypes.data + view.storage_offset() * dense.itemsize
+    fixed = numpy.array(from_torch(x)._data)
+    fixed.flags.writeable = False  # a tensor may be written to, this memory not
+    found = layout_of(x.shape, x.stride()).writer(numpy_dtype(dtype))(fixed)
+    assert torch.equal(found, x)
+    dense = numpy.ones(1000, numpy.float32)
+    users = sys.getrefcount(dense)
+    found = layout_of((1000,), (1,)).writer(dense.dtype)(dense)
+    assert sys.getrefcount(dense) == users + 1
+    view = found[1:]
+    del found
+    assert sys.getrefcount(dense) == users + 1 and view.sum() == 999
+    del view
+    assert sys.getrefcount(dense) == users
 
 
 def test_tensors_are_read_where_they_lie() -> None:

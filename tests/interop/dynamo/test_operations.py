@@ -80,6 +80,41 @@ def test_integers_and_conversions(whole: None) -> None:
     agree(whole_numbers, n, n.abs() + 1, x, gradients=False)
 
 
+@pytest.mark.parametrize("mask", ["causal", "of all heads", "of each head", "added"])
+def test_query_heads_share_key_heads(whole: None, mask: str) -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, heads, 5, 4, requires_grad=True) for heads in (6, 2, 2))
+    masks = {
+        "of all heads": torch.rand(2, 1, 5, 5) > 0.3,
+        "of each head": torch.rand(1, 6, 1, 5) > 0.3,
+        "added": torch.randn(5, 5),
+    }
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, masks.get(mask), is_causal=mask == "causal", enable_gqa=True)
+
+    agree(attend, query, key, value)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, float("inf")])
+def test_distances_of_rows(whole: None, p: float) -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(6, 4), torch.randn(7, 4)
+    b[0] = a[0]  # no distance: no gradient
+
+    def distances(a: Any, b: Any) -> Any:
+        return torch.cdist(a, b, p), torch.pdist(b.detach(), p)
+
+    agree(distances, a.requires_grad_(), b.requires_grad_())
+
+
+def test_euclidean_distances_of_long_rows(whole: None) -> None:
+    torch.manual_seed(0)
+    agree(
+        lambda a, b: torch.cdist(a, b), torch.randn(40, 4, requires_grad=True), torch.randn(2, 7, 4) + 9, tolerance=1e-4
+    )
+
+
 class Cached(nn.Module):
     """Attention over keys that a buffer keeps."""
 

@@ -1,6 +1,7 @@
-"""Fourier transforms: groups that call fft.c once a dimension, which calls the inner loops of NumPy's ufuncs (pocketfft).
+"""Fourier transforms: groups that call a C function once a dimension.
 
-In: a LIBRARY group, as in library_calls. The loops are found by the native core, in C's table of the ufunc, and are called without Python.
+In: a LIBRARY group, as in library_calls. Lengths without factors but 2, 3 and 5 have a transform in vectors (`fourier/` among the kernels). For others,
+and where it is not faster, fft.c calls the inner loops of NumPy's ufuncs (pocketfft), which the native core finds in C's table of the ufunc.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from fuser.backends.c.library.library_calls import Calls
 
 _TYPES = {"complex64": "Ff->F", "complex128": "Dd->D"}  # as the ufuncs list them
+# The vectorised transform: bytes of a vector, the fewest numbers, the most of rows that are transformed side by side, and those from
+# which on a float64 row that is not alone is faster than with NumPy, whose loop then has vectors too; columns, likewise.
+VECTOR, FEWEST, SHORT, LONG, TALL = 64, 64, 1024, 16384, 256
+KINDS = {"fft": 0, "ifft": 1, "rfft": 2, "irfft": 3}  # as transform.c numbers them
 _REAL = {
     "rfft": {"float32": "ff->F", "float64": "dd->D"},
     "irfft": {"complex64": "Ff->f", "complex128": "Dd->d"},
@@ -76,10 +81,34 @@ def transform(calls: Calls) -> None:
         _along(calls, name, axis, aval, aval, target, target)
 
 
+def _has_vectors(n: int, outer: int, inner: int, single: bool, lanes: int) -> bool:
+    """Whether the vectorised transform of n complex numbers is faster than NumPy's."""
+    rest = n
+    for factor in (2, 3, 5):
+        while rest % factor == 0:
+            rest //= factor
+    if rest != 1 or n < FEWEST:
+        return False
+    if inner > 1:
+        return inner >= lanes and (single or n >= TALL)
+    return single or outer == 1 or n >= LONG or (n <= SHORT and outer >= lanes)
+
+
 def _along(calls: Calls, name: str, axis: int, given: ArrayType, found: ArrayType, source: str, target: str) -> None:
     scale = found.shape[axis] if name in ("ifft", "irfft") else 1
-    double = np.zeros((), given.dtype).real.itemsize == 8
-    sizes: list[int | tuple[Any, ...]] = [("ufunc", name, given.dtype.name), ("ufunc data", name, given.dtype.name)]
+    kind, size = name.split("_")[0], np.zeros((), given.dtype).real.itemsize
+    row = found.shape[axis] if kind == "irfft" else given.shape[axis]
+    n, halves = (row // 2, row % 2 == 0) if kind in _REAL else (row, True)
+    outer, inner, lanes = math.prod(given.shape[:axis]), math.prod(given.shape[axis + 1 :]), VECTOR // size
+    if halves and _has_vectors(n, outer, inner, size == 4, lanes):
+        # As transform.c lays it out: a row and two blocks of it at most; two blocks of columns, or of short rows.
+        gaps, some = 8 * lanes, (n + 1) * lanes if n <= SHORT else 0
+        room = size * (4 * (n * min(lanes, inner) + gaps) if inner > 1 else max(8 * n, 4 * some) + 4 * gaps)
+        sizes: list[int | tuple[Any, ...]] = [KINDS[kind], outer, n, inner, scale, room, calls.threads]
+        calls.call(("fourier", np.dtype(f"f{size}")), [source, target, calls.room(calls.threads * room)], sizes)
+        return
+    double = size == 8
+    sizes = [("ufunc", name, given.dtype.name), ("ufunc data", name, given.dtype.name)]
     sizes += [math.prod(given.shape[:axis]), given.shape[axis], found.shape[axis], math.prod(given.shape[axis + 1 :])]
     sizes += [given.dtype.itemsize, found.dtype.itemsize, scale, double, calls.threads]
     calls.call(("fft",), [source, target], sizes)

@@ -32,7 +32,7 @@ from fuser.backends.c.function import (
 from fuser.backends.c.library import on_demand, small_gemm
 from fuser.backends.c.schedules import masking
 from fuser.ir.graph import Eqn, Graph
-from fuser.ir.index import Axis
+from fuser.ir.index import Affine, Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.kernel.decompose import decompose
@@ -74,9 +74,13 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     types = dot.invars[0].aval.dtype, out.aval.dtype
-    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
     offsets = pieces.offsets if pieces else form.tables
-    epilogue = None if bare else _epilogue(group, dot, form, items is not None and not items.tall)
+    epilogue = None if bare else _epilogue(group, dot, form, False)
+    if epilogue is not None and (placed := epilogue.placed(form)) is not None:
+        form, epilogue, bare = placed, None, True
+    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
+    if epilogue is not None and items is not None and not items.tall:
+        epilogue = _epilogue(group, dot, form, True)
     sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)
     name, first, last = group.name, 3, len(sizes)
     origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
@@ -139,6 +143,7 @@ class Walk:
         def axes(runs: Sequence[Run]) -> list[Axis]:
             return [axis for run in runs for d in run.dims if (axis := layout[d]) is not None]
 
+        self.batch = [axes([run]) for run in form.batch]
         self.items, self.rows, self.columns = axes(form.batch), axes([form.rows]), axes([form.columns])
 
     def loops(self) -> Loops:
@@ -186,6 +191,28 @@ class Epilogue(Emitter):
         (written,) = self.module().functions
         parameters = (*ARGUMENTS, *self.block_arguments)
         return replace(written, name=Own("_epilogue"), parameters=parameters, static=True, first_size=first_size)
+
+    def placed(self, form: Matrices) -> Matrices | None:
+        """The product with the strides at which it is written, where all that is done with it is to put it elsewhere: then gemm
+        does so itself. None where more is done, or columns do not lie dense."""
+        (sweep,) = self.kernel.sweeps
+        stores = sweep.row_stores
+        if len(stores) != 1 or stores[0].value.op != "load" or stores[0].value.attr.param != self.product:
+            return None
+        (store,) = stores
+        if self.kernel.params[store.param].dtype != self.kernel.params[self.product].dtype:
+            return None
+        walk, offset = self.walk, store.offset
+        runs = [(form.rows, walk.rows), (form.columns, walk.columns), *zip(form.batch, walk.batch)]
+        steps = [_step(offset, axes) for _, axes in runs]
+        around = {axis for _, axes in runs for axis in axes}
+        if offset.offset or steps[1] not in (0, 1) or not around.issuperset(offset.atoms):
+            return None
+        found = [replace(run, c=step) for (run, _), step in zip(runs, steps) if step is not None]
+        if len(found) < len(runs):
+            return None
+        rows, columns, *batch = found
+        return replace(form, rows=rows, columns=columns, batch=tuple(batch))
 
     def invariants(self) -> list[Scalar]:
         """Nothing of the product, though one of a single element has no axis: its block is there in the loop."""
@@ -264,3 +291,16 @@ class Epilogue(Emitter):
                 element = spell.load(dtype, rounded)
             return code(element)
         return super().expression(node)
+
+
+def _step(offset: Affine, axes: Sequence[Axis]) -> int | None:
+    """How far neighbours of a running number over axes lie apart; 0 where there is one, None where they lie unevenly."""
+    step, count = 0, 1
+    for axis in reversed(axes):
+        found = offset.coefficient(axis)
+        if axis.extent == 1:
+            continue
+        if count > 1 and found != step * count:
+            return None
+        step, count = (found if count == 1 else step), count * axis.extent
+    return step

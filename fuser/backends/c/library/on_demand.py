@@ -56,7 +56,7 @@ def address(function: tuple[Any, ...]) -> int:
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
     ("permute", bytes of an element), ("substitute", dtype), ("incomplete", dtype), ("scatter", dtype, reduction, dtype of indices),
     ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
-    LAPACK itself; ("fft",); ("ufunc" or "ufunc data", name, operand's dtype), an inner loop of
+    LAPACK itself; ("fft",); ("fourier", dtype of the parts); ("ufunc" or "ufunc data", name, operand's dtype), an inner loop of
     NumPy's; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
     (`runtime/foreign.py`).
     """
@@ -75,7 +75,18 @@ def address(function: tuple[Any, ...]) -> int:
     return address
 
 
-PARTS = ("poll", "base", "packed", "tables", "implicit", "unpacked", "gemv", "inner", "gemm")  # of the text, in gemm/
+PARTS = (
+    "poll",
+    "base",
+    "packed",
+    "tables",
+    "implicit",
+    "unpacked",
+    "gemv",
+    "inner",
+    "narrow",
+    "gemm",
+)  # of the text, in gemm/
 
 
 def gemm_text(operand: np.dtype, out: np.dtype) -> str:
@@ -116,7 +127,7 @@ def _function(name: str, types: tuple[Any, ...]) -> Any:
 
 
 # The names of functions that texts of this file define.
-ENTRIES = (*GEMMS, "fft", "sort", "top_k", "permute", "scatter", "substitute", "incomplete")
+ENTRIES = (*GEMMS, "fft", "fourier", "sort", "top_k", "permute", "scatter", "substitute", "incomplete")
 
 
 def entry(function: tuple[Any, ...]) -> str:
@@ -145,6 +156,19 @@ def sort_text(dtype: np.dtype, payload: int) -> str:
     if kind == 2:
         names["INFINITE"] = f"((KEY){int.from_bytes(dtype.type('inf').tobytes(), 'little')}ull)"
     return _named(names) + sources.read("gemm/poll.c") + sources.read("sort.c")
+
+
+def fourier_text(dtype: np.dtype) -> str:
+    """fourier/ for numbers whose parts have a dtype."""
+    letter = "f" if dtype.itemsize == 4 else ""
+    fused = f"""#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define FMA __builtin_fma{letter}
+#else
+#define FMA(a, b, c) ((a) * (b) + (c))
+#endif
+"""
+    names = {"T": spell.storage(dtype), "WORD": f"int{8 * dtype.itemsize}_t"}
+    return _named(names) + fused + sources.read("fourier/columns.c") + sources.read("fourier/transform.c")
 
 
 def permute_text(itemsize: int) -> str:
@@ -216,6 +240,7 @@ _TEXTS: dict[str, Callable[..., str]] = {
     "sort": sort_text,
     "top_k": lambda dtype: sort_text(dtype, 4),
     "fft": lambda: sources.read("fft.c"),
+    "fourier": fourier_text,
     "permute": permute_text,
     "scatter": scatter_text,
     "incomplete": incomplete_text,

@@ -22,11 +22,12 @@ BINARY = ("pow", "atan2", "nextafter", "rem")
 
 # What stands in width.h for each of the two.
 _COMMON = {
-    "EXP_LEAST": ("-87.336545f", "-708.3964185322641"),  # log SMALLEST
+    "EXP_LEAST": ("-87.33654f", "-708.3964185322641"),  # log SMALLEST, rounded up
+    "EXP_MOST": ("88.72283f", "709.782712893384"),  # the largest number whose exponential is finite
+    "EXP2_MOST": ("0x1.fffffep6f", "0x1.fffffffffffffp9"),
     "EXP_LOW": ("-104.0f", "-746.0"),
     "EXP_HIGH": ("89.0f", "710.0"),
     "EXP2_LOW": ("-151.0f", "-1076.0"),
-    "EXP2_HIGH": ("129.0f", "1025.0"),
     "EXPM1_LOW": ("-18.0f", "-40.0"),
     "SINH_HIGH": ("89.5f", "710.5"),
     "EPSILON": ("0x1p-26f", "0x1p-55"),
@@ -52,7 +53,6 @@ _COMMON = {
     "ERFC_HIGH": ("10.5f", "28.0"),
     "SMALL_GAMMA": ("0x1p-40f", "0x1p-80"),
     "FAR": FAR,
-    "TWICE": ("(0x1.8p23f + 254)", "(0x1.8p52 + 2046)"),
     "MAGIC": ("0x1.8p23f", "0x1.8p52"),
     "BIAS": ("127", "1023"),
     "DIGITS": ("23", "52"),
@@ -72,6 +72,7 @@ _START = f"""#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || (defined(__FP
 #else
 #define APART IN_LINE
 #endif"""
+LONG = 13  # coefficients of a polynomial that takes one step of Estrin's scheme; longer ones take two
 MANY = 8  # calls in a text above which a function is compiled once, for scalars and for vectors, and called
 
 
@@ -86,22 +87,24 @@ def _filled(text: str, double: bool) -> str:
 
 
 def _polynomial(match: re.Match[str]) -> str:
-    """A polynomial, its coefficients from the highest power on, by Estrin's scheme, which has short chains of operations; the
-    last two, which decide the rounding, by Horner's."""
+    """A polynomial, its coefficients from the highest power on: one step of Estrin's scheme, or two, which makes chains of
+    operations short, then Horner's in the square or the fourth power, which multiplies few powers. The last two steps, which
+    decide the rounding, are Horner's in the variable itself."""
     variable, *coefficients = (part.strip() for part in match[2].split(","))
     suffix, letter = ("_f64", "") if match[1] == "64" else ("_f32", "f")
 
-    def estrin(terms: list[str]) -> str:
-        if len(terms) == 1:
-            return terms[0]
-        count = 1 << (len(terms) - 1).bit_length() - 1
-        power = variable
-        for _ in range(count.bit_length() - 1):
-            power = f"({power} * {power})"
-        return f"mad{suffix}({estrin(terms[:-count])}, {power}, {estrin(terms[-count:])})"
+    def horner(terms: list[str], variable: str) -> str:
+        return functools.reduce(lambda total, c: f"mad{suffix}({total}, {variable}, {c})", terms)
+
+    def estrin(terms: list[str], variable: str, steps: int) -> str:
+        if not steps or len(terms) < 3:
+            return horner(terms, variable)
+        odd = len(terms) % 2
+        pairs = [horner(terms[k : k + 2], variable) for k in range(odd, len(terms), 2)]
+        return estrin(terms[:odd] + pairs, f"({variable} * {variable})", steps - 1)
 
     terms = [c + letter for c in coefficients]
-    return functools.reduce(lambda total, c: f"mad{suffix}({total}, {variable}, {c})", terms[-2:], estrin(terms[:-2]))
+    return horner([estrin(terms[:-2], variable, 1 + (len(terms) > LONG)), *terms[-2:]], variable)
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from fuser.backends.c.schedules import (
     blocks,
     coalescing,
     masking,
+    register_tiling,
     staging,
     strip_mining,
     tiled_pieces,
@@ -68,7 +69,9 @@ class Elementwise(Emitter):
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         self.cut = _cut(kernel, loops, asked)
-        if self.cut.axis is not None:
+        if register_tiling.is_window(kernel, loops):
+            self.most_sizes = 0  # to add up the offsets of a window takes as long as to compute a short row
+        elif self.cut.axis is not None:
             self.most_sizes = 1 << 20  # pieces that differ in their places alone are one function (`outlining`)
         super().__init__(kernel, loops, threads, asked)
         if self.cut.axis is not None and self._undivided():
@@ -218,6 +221,11 @@ class Elementwise(Emitter):
             share = False
         for span in outer:
             self._over(span, one=not around)
+        if piece.register_tiling is not None:
+            self._in_register_tiles(piece, along, share)
+            for _ in outer:
+                self.close()
+            return
         still = _still(piece, self)
         if still:
             self.open()
@@ -249,6 +257,29 @@ class Elementwise(Emitter):
         if once:
             self.close()
             self.repeated = {}
+
+    def _in_register_tiles(self, piece: Piece, along: dict[Axis, Span], share: bool) -> None:
+        """Whole tiles of neighbours, and those that are left one by one; the threads may share both."""
+        tile = piece.register_tiling
+        assert tile is not None
+        span, taken = along[tile.axis], self.taken
+        self.masks |= masks(tile.nodes)
+        form = f"{{1}} + (({{0}} - {{1}}) > 0 ? ({{0}} - {{1}}) / {tile.count} * {tile.count} : 0)"
+        with self.scope():
+            self.open()
+            tiled = self.let("int64_t", f"{self.axis_names[tile.axis]}_tiled", form, span.end, span.begin)
+            self.taken = True
+            parts = (span.begin, tiled, f"{{}} += {tile.count}"), (tiled, span.end, "++{}")
+            pieces = Piece(tile.nodes, tile.stores), Piece(piece.nodes, piece.stores)
+            for (first, last, step), part in zip(parts, pieces):
+                with self.scope():
+                    if share:
+                        self.pragma("omp for schedule(static) nowait")
+                    self.loop(tile.axis, first, last, step)
+                    self._piece(part, (along[self.vector],))
+                    self.close()
+            self.close()
+        self.taken = taken
 
     def _plain(self, piece: Piece, span: Span, share: bool, masked: bool) -> None:
         """One loop along the vector."""
@@ -421,6 +452,7 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         staging=staging.ROWS if piece.tiles_in or piece.tiles_out else None,
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,
+        register_tiling=piece.register_tiling.count if piece.register_tiling is not None else None,
         streaming=len(piece.streaming) or None,
         strip_mining=piece.strip_mining.length if piece.strip_mining else None,
         blocking=blocks.length(piece) if piece.blocked and piece.tiling is None and piece.coalescing is None else None,

@@ -11,7 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fuser.backends.c.schedules import coalescing, fission, staging, strip_mining, tiling, unroll_and_jam
+from fuser.backends.c.schedules import (
+    coalescing,
+    fission,
+    register_tiling,
+    staging,
+    strip_mining,
+    tiling,
+    unroll_and_jam,
+)
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Store, Sweep
@@ -37,6 +45,7 @@ class Piece:
     single: frozenset[Scalar] = frozenset()  # loads in loops without vectors
     alone: frozenset[Scalar] = frozenset()  # loads in vector loops of their own
     unroll_and_jam: int = 0
+    register_tiling: register_tiling.Neighbours | None = None
     streaming: tuple[Store, ...] = ()
     strip_mining: strip_mining.Strips | None = None
 
@@ -49,6 +58,8 @@ class Piece:
         """The axes whose loops are written with the piece, rather than around it."""
         if self.tiling is not None:
             return self.tiling.axis, vector
+        if self.register_tiling is not None:
+            return self.register_tiling.axis, vector
         return (vector,) if self.coalescing is None else (self.coalescing.row, vector)
 
 
@@ -85,6 +96,10 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
         piece = replace(piece, streaming=streaming if len({s.param for s in streaming}) == len(streaming) else ())
     if piece.fission or piece.tiles_in or piece.tiles_out:
         return piece
+    if not piece.blocked and not piece.strip_mining and not asked.forbids("register_tiling"):
+        found = register_tiling.neighbours(piece.nodes, piece.stores, loops, asked.register_tiling)
+        if found is not None:
+            return replace(piece, register_tiling=found)
     count, most = asked.unroll_and_jam, unroll_and_jam.most(kernel, loops)
     if count is None:
         return replace(piece, unroll_and_jam=unroll_and_jam.interleaved(kernel, loops))

@@ -51,8 +51,8 @@ def most(kernel: Kernel, loops: Loops) -> int:
     apart = len({store.param for store in sweep.row_stores}) == len(sweep.row_stores)
     if not apart or not all(_dense(store, vector) for store in sweep.row_stores):
         return 0
-    alive, length = _alive(sweep.row, sweep.row_stores), len(sweep.row)
-    found = min(MOST, TARGET.registers // max(alive, 1), MOST_TEXT // max(length, 1))
+    live, length = alive(sweep.row, sweep.row_stores), len(sweep.row)
+    found = min(MOST, TARGET.registers // max(live, 1), MOST_TEXT // max(length, 1))
     return found if found >= FEWEST else 0
 
 
@@ -139,16 +139,16 @@ def _chain(nodes: Sequence[Scalar]) -> int:
     return max(ready.values(), default=0)
 
 
-def _alive(nodes: Sequence[Scalar], stores: Sequence[Store]) -> int:
+def alive(nodes: Sequence[Scalar], stores: Sequence[Store]) -> int:
     """The most values that are needed later at one time, as the nodes stand."""
     last = {o: k for k, node in enumerate(nodes) for o in operands(node) if o.op != "const"}
     last |= dict.fromkeys((s.value for s in stores), len(nodes))
-    alive, most = 0, 0
+    live, most = 0, 0
     ends: dict[int, int] = {}
     for k, node in enumerate(nodes):
         if node in last:
-            alive += 1
+            live += 1
             ends[last[node]] = ends.get(last[node], 0) + 1
-        most = max(most, alive)
-        alive -= ends.pop(k, 0)
+        most = max(most, live)
+        live -= ends.pop(k, 0)
     return most

@@ -18,9 +18,11 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton.device.libraries import opened
 from fuser.backends.triton.device.library_calls import LibraryCall, library_call, sources
 from fuser.backends.triton.device.operations import (
+    Beside,
     Call,
     Copy,
     Exchange,
+    Join,
     Kernel,
     Multiply,
     Operation,
@@ -30,6 +32,7 @@ from fuser.backends.triton.device.operations import (
     Switch,
     While,
 )
+from fuser.backends.triton.device.overlap import Alone, Begin, End, Step, steps
 from fuser.backends.triton.device.places import ALIGNMENT, Entry, Place, Scratch
 from fuser.backends.triton.device.products import product
 from fuser.backends.triton.transfers import LANGUAGE, Member
@@ -145,21 +148,41 @@ class Assembler:
 
     def groups(self, scope: Scope, groups: Sequence[FusionGroup]) -> None:
         """Append the operations of groups, whose results that have no place yet are temporaries of the scope."""
-        last = {scope.plan.slot_of[v]: n for n, group in enumerate(groups) for v in _values(group)}
+        order = steps(scope.plan, groups, self.limits.target)
+        lives = _lives(order)
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
         for number, group in enumerate(groups):
             for v in _written(group):
                 slot = scope.plan.slot_of[v]
-                if slot not in scope.places:
-                    scope.places[slot] = scope.scratch.take(v.aval.nbytes, number, last[slot])
-            scope.operations += self.group(scope, group, number)
+                first[slot] = min(first.get(slot, lives[number][0]), lives[number][0])
+            for v in _values(group):
+                slot = scope.plan.slot_of[v]
+                last[slot] = max(last.get(slot, 0), lives[number][1])
+        made: dict[int, list[Operation]] = {}
+        for step in order:
+            if isinstance(step, End):
+                scope.operations.append(Join(step.event))
+                continue
+            for number in (step.group,) if isinstance(step, Alone) else step.groups:
+                for v in _written(groups[number]):
+                    slot = scope.plan.slot_of[v]
+                    if slot not in scope.places:
+                        scope.places[slot] = scope.scratch.take(v.aval.nbytes, first[slot], last[slot])
+                made[number] = self.group(scope, groups[number], lives[number])
+            if isinstance(step, Alone):
+                scope.operations += made[step.group]
+            else:
+                inside = (operation for number in step.groups for operation in made[number])
+                scope.operations.append(Beside(step.event, tuple(inside)))
 
-    def group(self, scope: Scope, group: FusionGroup, number: int) -> list[Operation]:
-        """The operations of one group, the `number`-th of its scope."""
+    def group(self, scope: Scope, group: FusionGroup, life: tuple[int, int]) -> list[Operation]:
+        """The operations of one group, which run from one step of its scope to another."""
         if _is_empty(group) and not generated(group, self.limits):
             return []
         reads = [scope.places[scope.plan.slot_of[v]] for v in group.graph.invars]
         writes = [scope.places[scope.plan.slot_of[v]] for v in _written(group)]
-        temporary: Callable[[int], Place] = lambda nbytes: scope.scratch.take(nbytes, number, number)
+        temporary: Callable[[int], Place] = lambda nbytes: scope.scratch.take(nbytes, *life)
         if generated(group, self.limits):
             source = self.sources[group]
             scratch = [temporary(count * np.dtype(dtype).itemsize) for count, dtype in source.launch["scratch"]]
@@ -176,7 +199,7 @@ class Assembler:
         scratch_of_bodies = Scratch(self.entry())
         build = {while_p: self._while, cond_p: self._cond, scan_p: self._scan}[group.graph.eqns[-1].primitive]
         results = [writes[_written(group).index(v)] for v in group.graph.outvars if isinstance(v, Var)]
-        made += build(group, operands, results, scratch_of_bodies, number)
+        made += build(group, operands, results, scratch_of_bodies)
         return [Point(scratch_of_bodies.entry, temporary(scratch_of_bodies.packed())), *made]
 
     def _exchange(self, source: KernelSource, places: Sequence[Place]) -> Operation:
@@ -277,7 +300,7 @@ class Assembler:
         return self._body(plan, inputs, results, scratch), results
 
     def _scan(
-        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch, number: int
+        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch
     ) -> list[Operation]:
         eqn, (plan,) = group.graph.eqns[-1], group.bodies
         consts, carries, trips = (eqn.params[name] for name in ("num_consts", "num_carry", "length"))
@@ -314,7 +337,7 @@ class Assembler:
         return [*made, Repeat(trips, tuple(body), tuple(rotations), tuple(strides))]
 
     def _while(
-        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch, number: int
+        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch
     ) -> list[Operation]:
         eqn, (test, body) = group.graph.eqns[-1], group.bodies
         of_test, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
@@ -327,11 +350,25 @@ class Assembler:
         return [*made, *asked, While(predicate, (*step, *back, *asked))]
 
     def _cond(
-        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch, number: int
+        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch
     ) -> list[Operation]:
         index, *others = operands
         branches = tuple(tuple(self._body(plan, others, results, scratch)) for plan in group.bodies)
         return [Switch(index, branches)]
+
+
+def _lives(order: Sequence[Step]) -> dict[int, tuple[int, int]]:
+    """Of each group the steps at which its operations are enqueued and at which they are through."""
+    ended: dict[int, int] = {}
+    found: dict[int, tuple[int, int]] = {}
+    for number, step in reversed(list(enumerate(order))):
+        if isinstance(step, End):
+            ended[step.event] = number
+        elif isinstance(step, Begin):
+            found.update(dict.fromkeys(step.groups, (number, ended[step.event])))
+        else:
+            found[step.group] = number, number
+    return found
 
 
 def _in_parallel(copies: list[Copy], scratch: Scratch) -> list[Copy]:

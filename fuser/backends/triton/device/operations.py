@@ -124,6 +124,27 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Operations on a second stream, in their order, while the main one goes on; the event says when they are through."""
+
+    event: int
+    body: tuple[Any, ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        return [("beside", self.event, tuples(self.body, numbers, keep))]
+
+
+@dataclass(frozen=True)
+class Join:
+    """The main stream goes on once the event's operations are through."""
+
+    event: int
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        return [("join", self.event)]
+
+
+@dataclass(frozen=True)
 class Point:
     """An entry that stands for a place from now on."""
 
@@ -172,7 +193,7 @@ class Switch:
         return [("switch", self.index.settled(), tuple(tuples(branch, numbers, keep) for branch in self.branches))]
 
 
-Operation = Kernel | Multiply | Call | Copy | Exchange | Point | Repeat | While | Switch
+Operation = Kernel | Multiply | Call | Copy | Exchange | Beside | Join | Point | Repeat | While | Switch
 
 
 def walk(operations: Any) -> Iterator[Operation]:

@@ -1,0 +1,57 @@
+"""Scatters at targets that repeat, in the forms that kernels have: by atomics of whole numbers, and in the order of the targets.
+
+Targets are -9 to 11 where they are a case's first whole numbers, and 0 to 11 otherwise: some lie outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import fuser.numpy as fnp
+from fuser.ir.types import ArrayType
+
+Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
+
+
+def of(dtype: str, *shape: int) -> ArrayType:
+    return ArrayType(shape, fnp.dtype(dtype))
+
+
+def scatter(reduction: str) -> Callable[..., Any]:
+    return lambda x, i, u: getattr(x.at[i], reduction)(u)
+
+
+def case(reduction: str, dtype: str, rows: int, count: int, *width: int) -> Form:
+    return scatter(reduction), (of(dtype, rows, *width), of("int32", count), of(dtype, count, *width))
+
+
+SCATTERS: dict[str, Form] = {
+    "sums of float32": case("add", "float32", 10, 5000),
+    "sums of rows of float32": case("add", "float32", 11, 500, 70),
+    "sums of bfloat16": case("add", "bfloat16", 10, 900, 3),
+    "sums of float16": case("add", "float16", 200, 30),
+    "sums of float64": case("add", "float64", 10, 700),
+    "sums of more elements": case("add", "float32", (1 << 20) + 7, 3000),
+    "sums of more rows": case("add", "float32", 1 << 18, 300, 5),
+    "sums of bytes": case("add", "uint8", 10, 5000),
+    "sums of int64": case("add", "int64", 10, 700, 2),
+    "largest of float32": case("max", "float32", 10, 900),
+    "least of bfloat16": case("min", "bfloat16", 10, 900, 3),
+    "least of float64": case("min", "float64", 10, 300),
+    "largest of int8": case("max", "int8", 10, 900),
+    "least of uint64": case("min", "uint64", 10, 900, 2),
+    "replaced numbers": case("set", "float32", 10, 900),
+    "replaced rows": case("set", "int16", 10, 300, 70),
+    "products": case("multiply", "float32", 10, 50),
+}
+
+# As long as nothing has a form by atomics.
+IN_ORDER: dict[str, Form] = {
+    "sums of float32": case("add", "float32", 10, 5001),
+    "sums of rows of float32": case("add", "float32", 11, 501, 70),
+    "sums of bytes": case("add", "uint8", 10, 5001),
+    "largest of float32": case("max", "float32", 10, 901),
+    "least of rows of int32": case("min", "int32", 10, 901, 3),
+    "replaced rows": case("set", "float32", 10, 301, 70),
+}
