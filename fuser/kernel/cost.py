@@ -24,6 +24,11 @@ from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
 SHORT_COLUMNS = 64  # elements along the vector, fewer than which are reduced together with those of axes around
+ROWS_TOGETHER, MOST_TOGETHER = (
+    8,
+    12,
+)  # rows that are reduced at once, and the most values an element that this is done for
+MOST_ADDITIONS = 16  # that these values take: copies of a function's polynomial do not fit into registers
 FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
 
@@ -134,6 +139,8 @@ class _Costs:
             if node.op == "scan":
                 total += everything * (self.target.prefix if inner else 2 / self.target.operations)
         outer = everything / self._side_by_side()
+        if self.across and reduced_together(sweep, self.target):
+            outer /= ROWS_TOGETHER
         return total + outer * self.target.loop
 
     def kept(self, sweep: Sweep) -> set[Scalar]:
@@ -337,6 +344,14 @@ class _Costs:
 
     def depth_of_index(self, index: Affine) -> int:
         return max([self.depth[axis] + 1 for axis in index_axes(index) if axis in self.depth], default=0)
+
+
+def reduced_together(sweep: Sweep, target: Target) -> bool:
+    """Whether several rows are reduced at once where columns run side by side: what an element takes is so little that their values are
+    in registers together."""
+    if sweep.stores or len(sweep.body) > MOST_TOGETHER or any(node.op == "scan" for node in sweep.body):
+        return False
+    return sum(target.costs.get(node.op, 1) for node in sweep.body if node.args) <= MOST_ADDITIONS
 
 
 def iteration(nodes: Iterable[Scalar], stores: Iterable[Store], target: Target) -> float:

@@ -329,3 +329,32 @@ def test_what_rows_repeat_may_change_with_outer_loops(channels: int) -> None:
 @pytest.mark.parametrize("extent", [16, 32, 48, 64])
 def test_rows_of_whole_vectors(extent: int) -> None:
     agree(rows, arguments(extent, np.float32), 6e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("extent", [2, 3, 4, 5, 7, 8, 9, 12, 15])
+def test_sums_over_several_short_rows_have_a_sum_for_each_lane(extent: int, dtype: Any) -> None:
+    """The lanes of a row are not added up before the last row: a sum over rows of 4 took one addition after the other."""
+    random = np.random.default_rng(extent)
+    x = random.standard_normal((3, 300, 4, extent)).astype(dtype)
+    with fuser.enable_x64(dtype is np.float64):
+        sums = lambda x: (x.sum((1, 3)), (x * x + 1).sum((1, 3)), (x[:, ::2] * 0.5).mean((1, 3)))
+        (source,) = fuser.jit(lambda x: x.sum((1, 3)), backend="c").lower(x).sources
+        assert "_lanes[" in source.text or extent * x.itemsize > 64  # bytes of a vector
+        assert f"< {extent}; ++" in source.text or extent * x.itemsize >= 64
+        wide = x.astype(np.float64)
+        bound = (300 + 16) * np.finfo(dtype).eps  # a lane's additions, and of the lanes
+        for found, wanted, scale in zip(fuser.jit(sums, backend="c")(x), sums(wide), sums(np.abs(wide)), strict=True):
+            assert np.all(np.abs(np.asarray(found) - wanted) <= bound * scale)
+
+
+def test_groups_of_few_channels_are_normalised() -> None:
+    random = np.random.default_rng(5)
+    x = random.standard_normal((2, 12, 11, 24)).astype(np.float32)
+
+    def normalised(x: Any) -> Any:
+        y = x.reshape(2, 12, 11, 6, 4)
+        y = (y - y.mean((1, 2, 4), keepdims=True)) / (y.var((1, 2, 4), keepdims=True) + 1e-5) ** 0.5
+        return y.reshape(x.shape)
+
+    np.testing.assert_allclose(fuser.jit(normalised)(x), normalised(x.astype(np.float64)), 0, 2e-5)

@@ -91,3 +91,12 @@ def test_small_kernels_are_left_alone() -> None:
     """What could be lost is less than the estimates are worth."""
     plan = fuser.jit(high).lower(RNG.standard_normal((20, 20)).astype(F32)).plan
     assert kinds(plan) == [Kind.REDUCTION]
+
+
+def test_elementwise_work_stays_out_of_sums_over_rows_of_few_columns() -> None:
+    """Eight columns are half a vector: several rows are summed at once where nothing is stored beside, and one by one elsewhere."""
+    x = np.ones((3000, 8), np.float32)
+    rolled = lambda x: (fnp.roll(x, 2, 0), fnp.minimum(x, fnp.roll(x, 2, 0)), x.sum(0))
+    assert len(fuser.jit(rolled, backend="c").lower(x).plan.groups) == 2
+    wide = lambda x, y: fnp.minimum(x, y).sum(0)
+    assert len(fuser.jit(wide, backend="c").lower(x, x).plan.groups) == 1

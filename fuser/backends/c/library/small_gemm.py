@@ -170,9 +170,9 @@ def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, cou
     if items.lined:
         rows = [_row(builder, items, row, f"b{p}", at(b, items.run.b, p * items.rb)) for p in range(items.K)]
     if items.looped and items.lined:
-        m = builder.count("m", "0", items.M)
-        of_row = [at(a, items.run.a, code(f"{items.ra} * {{}}", m), p * items.ca) for p in range(items.K)]
-        _leave_row(builder, items, row, at(c, items.c, code(f"{items.rc} * {{}}", m)), _in_order(of_row, rows))
+        turn = builder.count("m", "0", items.M)
+        of_row = [at(a, items.run.a, code(f"{items.ra} * {{}}", turn), p * items.ca) for p in range(items.K)]
+        _leave_row(builder, items, row, at(c, items.c, code(f"{items.rc} * {{}}", turn)), _in_order(of_row, rows))
         builder.close()
         builder.close()
         return tuple(builder.statements)

@@ -23,7 +23,14 @@ def pays(writer: InnerReduction, run: Run) -> bool:
         return False
     extent, whole = writer.loops.extents[run.axis], pairwise.lanes(run.sums)
     masked = masking.lanes(writer, run.body, run.sweep.stores, extent) > 0
-    return extent <= masking.LONGEST * whole and (masked or extent % whole == 0)
+    return extent < whole or (extent <= masking.LONGEST * whole and (masked or extent % whole == 0))
+
+
+def _counted(writer: InnerReduction, run: Run) -> bool:
+    """Whether the text says how many elements a row has: one that is less than a vector is then written out in parts of vectors."""
+    extent, whole = writer.loops.extents[run.axis], pairwise.lanes(run.sums)
+    lanes = masking.lanes(writer, run.body, run.sweep.stores, extent)
+    return masking.counted(run.body, extent, lanes or whole) or (extent < whole and not lanes)
 
 
 def write(writer: InnerReduction, run: Run) -> None:
@@ -59,7 +66,7 @@ def _begin(writer: InnerReduction, run: Run) -> None:
 def _row(writer: InnerReduction, run: Run, lanes: int) -> None:
     """A short row, each element of which is added to a sum of its own."""
     extent = writer.loops.extents[run.axis]
-    counted = masking.counted(run.body, extent, lanes)
+    counted = _counted(writer, run)
     with writer.standing_loads(run.body if lanes else ()):
         writer.pragma("omp simd")
         column: Part = writer.axes[run.axis]

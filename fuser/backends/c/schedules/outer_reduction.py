@@ -27,14 +27,13 @@ from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
+from fuser.kernel.cost import ROWS_TOGETHER, reduced_together
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import needed
 
 BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
-UNROLLED, MOST_UNROLLED = 8, 12  # rows that are reduced at once, and the most values an element that this is done for
-MOST_ADDITIONS = 16  # that these values take: copies of a function's polynomial do not fit into registers
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 32768  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
@@ -111,12 +110,6 @@ def _within_reduced(kernel: Kernel, loops: Loops, axis: Axis) -> bool:
         if offset.coefficient(axis) and offset.coefficient(reduced)
     ]
     return bool(both) and all(own < reduced for own, reduced in both)
-
-
-def _little(body: Sequence[Scalar]) -> bool:
-    """Whether what an element takes is so little that several rows are reduced at once: their values are in registers together."""
-    additions = sum(TARGET.costs.get(node.op, 1) for node in body if node.args)
-    return len(body) <= MOST_UNROLLED and additions <= MOST_ADDITIONS
 
 
 class OuterReduction(Emitter):
@@ -297,7 +290,7 @@ class OuterReduction(Emitter):
     def _columns(self, sweep: Sweep, span: Range, declare: bool = True) -> None:
         """Walk the reduced axes once, the outermost over a span, with the columns inside."""
         scans = [n for n in sweep.body if n.op == "scan"]
-        several = not scans and not sweep.stores and _little(sweep.body)
+        several = reduced_together(sweep, TARGET)
         blocks = column_blocks(sweep, self.loops.reduced, self.loops.extents)
         self.two_level = compensated(sweep) if blocks else []
         for node in (*sweep.reductions, *scans):
@@ -308,9 +301,12 @@ class OuterReduction(Emitter):
             if several:
                 self.open()
                 row = self.var("int64_t", name, low)
-                several_rows = code(f"{{}} + {UNROLLED - 1} < {{}}", row, high), code(f"{{}} += {UNROLLED}", row)
+                several_rows = (
+                    code(f"{{}} + {ROWS_TOGETHER - 1} < {{}}", row, high),
+                    code(f"{{}} += {ROWS_TOGETHER}", row),
+                )
                 self.go_on(row, *several_rows)
-                self._row(sweep, UNROLLED)
+                self._row(sweep, ROWS_TOGETHER)
                 self.close()
                 self.go_on(row, code("{} < {}", row, high), code("++{}", row))
             elif self.backwards:
