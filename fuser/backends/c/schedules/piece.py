@@ -78,6 +78,11 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
         return _fissioned(replace(piece, tiling=crossing), kernel, loops, asked, fission.TILED)
     if not asked.forbids("coalescing"):
         rows = coalescing.short_rows(kernel, loops)
+        whole = rows is not None and loops.extents[vector] % coalescing.LANES == 0
+        if (
+            whole and (found := _neighbours(piece, loops, asked)) is not None
+        ):  # they share windows beside what rows repeat
+            return replace(piece, register_tiling=found)
         if rows is not None and coalescing.in_registers(rows, loops):
             return replace(piece, counted=True)
         if rows is not None:
@@ -96,14 +101,18 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
         piece = replace(piece, streaming=streaming if len({s.param for s in streaming}) == len(streaming) else ())
     if piece.fission or piece.tiles_in or piece.tiles_out:
         return piece
-    if not piece.blocked and not piece.strip_mining and not asked.forbids("register_tiling"):
-        found = register_tiling.neighbours(piece.nodes, piece.stores, loops, asked.register_tiling)
-        if found is not None:
-            return replace(piece, register_tiling=found)
+    if not piece.blocked and not piece.strip_mining and (found := _neighbours(piece, loops, asked)) is not None:
+        return replace(piece, register_tiling=found)
     count, most = asked.unroll_and_jam, unroll_and_jam.most(kernel, loops)
     if count is None:
         return replace(piece, unroll_and_jam=unroll_and_jam.interleaved(kernel, loops))
     return replace(piece, unroll_and_jam=most if count is True else min(count, most))
+
+
+def _neighbours(piece: Piece, loops: Loops, asked: Schedule) -> register_tiling.Neighbours | None:
+    if asked.forbids("register_tiling"):
+        return None
+    return register_tiling.neighbours(piece.nodes, piece.stores, loops, asked.register_tiling)
 
 
 def _fissioned(piece: Piece, kernel: Kernel, loops: Loops, asked: Schedule, least: int) -> Piece:
