@@ -164,7 +164,10 @@ static Status run(DeviceProgram *self, Variant *variant, Handle stream, uint64_t
     }
     Run run = {table, variant->event_count ? side_stream(capturing) : NULL, variant->events};
     self->launched += variant->nodes;
-    return run_body(&variant->body, stream, &run, 0);
+    result = run_body(&variant->body, stream, &run, 0);
+    if (result && variant->event_count && !driver.event_record(variant->events[0], run.side))
+        driver.stream_wait(stream, variant->events[0], 0); /* what began uses memory that the caller now gives back */
+    return result;
 }
 
 /* ---- the step of an executable */
