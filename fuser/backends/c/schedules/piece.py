@@ -78,6 +78,11 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
         return _fissioned(replace(piece, tiling=crossing), kernel, loops, asked, fission.TILED)
     if not asked.forbids("coalescing"):
         rows = coalescing.short_rows(kernel, loops)
+        whole = rows is not None and loops.extents[vector] % coalescing.LANES == 0
+        if (
+            whole and (found := _neighbours(piece, loops, asked)) is not None
+        ):  # they share windows beside what rows repeat
+            return replace(piece, register_tiling=found)
         if rows is not None and coalescing.in_registers(rows, loops):
             return replace(piece, counted=True)
         if rows is not None:
