@@ -38,10 +38,10 @@ def tiled(function, *arguments, **options):
 
 
 def test_which_kernels_have_tiles() -> None:
-    kernel = numbers(3, 3, 1, 32)
-    assert tiled(depthwise, numbers(1, 40, 40, 32), kernel) == {COUNTS[0]}
+    kernel = numbers(3, 3, 1, 64)
+    assert tiled(depthwise, numbers(1, 40, 40, 64), kernel) == {COUNTS[0]}
     assert tiled(windows, numbers(100, 130)) == {COUNTS[0]}
-    assert not tiled(depthwise, numbers(1, 5, 5, 32), kernel), "too few elements"
+    assert not tiled(depthwise, numbers(1, 5, 5, 64), kernel), "too few elements"
     assert not tiled(windows, numbers(100, 1024 + 2)), "neighbours that lie in the same sets of the cache"
     assert not tiled(lambda x: x[1:] + x[:-1], numbers(100, 130)), "hardly anything is read twice"
     assert not tiled(lambda x: fnp.sin(windows(x)), numbers(100, 130)), "functions take longer than loads"
