@@ -5,6 +5,7 @@
    connections are made when a communicator is, so that no later call waits for a device that another thread is to serve. */
 #include "device_program.h"
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -56,6 +57,7 @@ struct Communicator {
     Handle handle; /* NULL: it was aborted */
     Device *device;
     int count, place; /* of how many devices, and which of them this is */
+    atomic_int users, ended; /* threads that are in NCCL's functions with it, and whether they are to come back */
 };
 
 static const char kind[] = "fuser.communicator";
@@ -78,9 +80,9 @@ static double now(void) {
 static void pause_shortly(void) { nanosleep(&(struct timespec){0, ASK_NANOSECONDS}, NULL); }
 
 /* The result of what a communicator has begun, once it is known. */
-static int settled(const Communicator *communicator, int result, double deadline) {
+static int settled(Communicator *communicator, int result, double deadline) {
     for (int asks = 0; result == IN_PROGRESS; asks++) {
-        if (now() > deadline)
+        if (now() > deadline || atomic_load(&communicator->ended))
             return TIMED_OUT;
         if (asks > SPINS)
             pause_shortly();
@@ -128,9 +130,9 @@ static int begin_transfer(const Communicator *own, const Transfer *transfer, Add
     return result;
 }
 
-Status run_transfers(Communicator *own, const Transfer *transfers, int count, const uint64_t *table, Handle stream) {
+static Status transfer_all(Communicator *own, const Transfer *transfers, int count, const uint64_t *table, Handle stream) {
     int result = 0;
-    if (own->handle == NULL)
+    if (atomic_load(&own->ended))
         return OF_NCCL + TIMED_OUT;
     for (int pass = 0; pass < 2; pass++) {
         if (pass && (result = nccl.group_start()))
@@ -151,6 +153,13 @@ Status run_transfers(Communicator *own, const Transfer *transfers, int count, co
     }
     result = settled(own, nccl.group_end(), now() + timeout_seconds);
     return result ? OF_NCCL + result : 0;
+}
+
+Status run_transfers(Communicator *own, const Transfer *transfers, int count, const uint64_t *table, Handle stream) {
+    atomic_fetch_add(&own->users, 1);
+    Status status = transfer_all(own, transfers, count, table, stream);
+    atomic_fetch_sub(&own->users, 1);
+    return status;
 }
 
 /* ---- waiting */
@@ -179,8 +188,16 @@ int wait_for_stream(Handle stream) {
 
 /* ---- communicators */
 
+/* NCCL frees what it aborts, so that threads which are in its functions come back first: they ask, and never wait there. */
 static void abort_communicator(Communicator *communicator) {
-    if (communicator->handle != NULL) {
+    atomic_store(&communicator->ended, 1);
+    if (atomic_load(&communicator->users)) {
+        Py_BEGIN_ALLOW_THREADS
+        while (atomic_load(&communicator->users))
+            pause_shortly();
+        Py_END_ALLOW_THREADS
+    }
+    if (communicator->handle != NULL) { /* no other thread ended it meanwhile */
         nccl.abort(communicator->handle);
         communicator->handle = NULL;
         living--;
