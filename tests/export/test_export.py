@@ -27,6 +27,7 @@ from fuser.export.encode import Arrays, encode_graph
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.text import show
 from fuser.legalise.platform import on_platform
+from fuser.trace.core import type_of
 from fuser.trace.stage import stage
 from tests.export import mutations
 from tests.export.programs import DIFFERENTIABLE, PROGRAMS, X
@@ -218,7 +219,7 @@ def test_classes_are_saved_where_they_are_registered() -> None:
 def test_every_primitive_is_written_and_read(name: str) -> None:
     primitive = REGISTRY[name]
     for arrays, params in list(primitive.samples())[:4]:  # type: ignore[misc]
-        avals = [fuser.typeof(a) for a in arrays]
+        avals = [type_of(a) for a in arrays]
 
         def function(*operands: Any, params: Any = params) -> Any:
             found = primitive.bind(*operands, **params)

@@ -31,7 +31,7 @@ MOST_TEXT = 600  # operations of a tile
 PER_CYCLE = 2  # operations that pass while one vector is loaded
 LEAST = 1 << 12  # elements of the piece, below which compiling the tile takes longer than it saves
 WINDOW = 8  # elements of one array that are read for an element along the vector
-SHORT_ROW = 1024  # elements along the vector
+SHORT_ROW = 256  # elements along the vector; to add up offsets takes less than a tenth of what longer ones take
 SAME_SETS = 4096  # bytes: elements a multiple of this apart lie in the same sets of the nearest cache
 
 
