@@ -65,36 +65,20 @@ def either(a, b):
     return a | b
 '''
 
-ORDER_TEXT = {
-    4: '''
+ORDER_TEXT = '''
 @triton.jit
 def order_of(x):
-    """Words of 32 bits in the order of numbers; nans are the last, and none is 0."""
-    bits = x.to(tl.int32, bitcast=True)
-    word = tl.where(bits < 0, ~bits, bits ^ -0x80000000)
-    return tl.where(x == x, word, -1).to(tl.uint32, bitcast=True)
+    """Words of BITS bits in the order of numbers; nans are the last, and none is 0."""
+    bits = x.to(tl.intBITS, bitcast=True)
+    word = tl.where(bits < 0, ~bits, bits ^ LOWEST)
+    return tl.where(x == x, word, -1).to(tl.uintBITS, bitcast=True)
 
 
 @triton.jit
 def number_of(word):
-    bits = word.to(tl.int32, bitcast=True)
-    return tl.where(bits < 0, bits ^ -0x80000000, ~bits).to(tl.float32, bitcast=True)
-''',
-    8: '''
-@triton.jit
-def order_of(x):
-    """Words of 64 bits in the order of numbers; nans are the last, and none is 0."""
-    bits = x.to(tl.int64, bitcast=True)
-    word = tl.where(bits < 0, ~bits, bits ^ -0x8000000000000000)
-    return tl.where(x == x, word, -1).to(tl.uint64, bitcast=True)
-
-
-@triton.jit
-def number_of(word):
-    bits = word.to(tl.int64, bitcast=True)
-    return tl.where(bits < 0, bits ^ -0x8000000000000000, ~bits).to(tl.float64, bitcast=True)
-''',
-}
+    bits = word.to(tl.intBITS, bitcast=True)
+    return tl.where(bits < 0, bits ^ LOWEST, ~bits).to(tl.floatBITS, bitcast=True)
+'''
 
 UPDATES_TEXT = '''
 @triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
@@ -231,20 +215,14 @@ def _whole(dtype: np.dtype, reduction: str) -> Form:
 
 def _extreme(dtype: np.dtype, reduction: str) -> Form:
     """Floats as words in their order; the least is the largest of those with the other sign."""
-    size, sign = (8 if dtype.itemsize == 8 else 4), "-" if reduction == "min" else ""
-    kind = f"tl.float{8 * size}"
-    add = _line(f'tl.atomic_max(words + place, order_of({sign}update.to({kind})), mask=inside, sem="relaxed")')
-    finish = (
-        _line(
-            "word = tl.maximum(tl.max(tl.load(words + copies, mask=live, other=0), 0), order_of(SIGNold.to(KIND)))",
-            "result = SIGNnumber_of(word)",
-        )
-        .replace("SIGN", sign)
-        .replace("KIND", kind)
+    bits, sign = max(32, 8 * dtype.itemsize), "-" if reduction == "min" else ""
+    order = _spelt(ORDER_TEXT, {"BITS": str(bits), "LOWEST": str(-1 << (bits - 1))})
+    add = _line(f'tl.atomic_max(words + place, order_of({sign}update.to(tl.float{bits})), mask=inside, sem="relaxed")')
+    finish = _line(
+        f"own = order_of({sign}old.to(tl.float{bits}))",
+        f"result = {sign}number_of(tl.maximum(tl.max(tl.load(words + copies, mask=live, other=0), 0), own))",
     )
-    return Form(
-        f"extreme {reduction}", (ORDER_TEXT[size], _accumulate(add), _finish(finish)), np.dtype(f"uint{8 * size}")
-    )
+    return Form(f"extreme {reduction}", (order, _accumulate(add), _finish(finish)), np.dtype(f"uint{bits}"))
 
 
 def _exact() -> Form:
