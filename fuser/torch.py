@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch._dynamo.backends.registry import list_backends, register_backend
+
 from fuser.interop.dynamo.backend import fuser as backend
 from fuser.interop.dynamo.operators import operator
 from fuser.runtime.array import Array, from_torch
+
+if (
+    "fuser" not in list_backends()
+):  # what is installed has an entry point, from which torch registers it once it is asked for
+    register_backend(backend, name="fuser")
 
 __all__ = ["backend", "from_torch", "operator", "to_torch"]
 

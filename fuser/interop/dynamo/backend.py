@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.registry import register_backend
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
@@ -56,6 +55,3 @@ def fuser(module: GraphModule, inputs: Sequence[Any], **options: Any) -> Callabl
         partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
     )
     return compiler(module, inputs)  # type: ignore[no-any-return]
-
-
-register_backend(fuser, name="fuser")

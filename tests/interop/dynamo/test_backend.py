@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -125,6 +126,27 @@ def test_attention_and_its_gradients(whole: None) -> None:
     with torch.no_grad():
         halves = (x.bfloat16() for x in (q, k, v))
         agree(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), *halves, gradients=False, tolerance=2e-2)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "",
+        "import fuser",
+        "import fuser.torch",
+        "import fuser.interop.dynamo.backend",
+        "import torch; torch.compile(abs, backend='fuser')",
+    ],
+)
+def test_torch_finds_the_backend_by_itself(first: str) -> None:
+    """In a process of its own: here it has been imported."""
+    program = f"""{first}
+import torch
+print(torch.compile(lambda x: x * 2 + 1, backend="fuser")(torch.ones(3)).tolist())
+import fuser.torch
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.stdout == "[3.0, 3.0, 3.0]\n", found.stderr
 
 
 @pytest.mark.parametrize("train", [True, False])
