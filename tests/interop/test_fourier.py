@@ -64,3 +64,23 @@ def test_infinities_and_warnings_are_numpys(value: float) -> None:
         told.append([str(warning.message) for warning in caught])
     np.testing.assert_array_equal(*results)
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    "function, shape",
+    [
+        (np.fft.irfft, (8, 1)),
+        (np.fft.irfft2, (8, 1)),
+        (np.fft.irfftn, (1,)),
+        (np.fft.fft, (8, 0)),
+        (lambda x: np.fft.fft(x, axis=3), (4, 8)),
+        (lambda x: np.fft.rfftn(x, axes=(2, 3)), (4, 8)),
+        (lambda x: np.fft.fft(x, 0), (4, 8)),
+    ],
+)
+def test_what_numpy_refuses_is_refused(function: Callable[[np.ndarray], np.ndarray], shape: tuple[int, ...]) -> None:
+    x = np.ones(shape)
+    with pytest.raises(Exception, match=".") as wanted:
+        function(x)
+    with pytest.raises(type(wanted.value)):
+        fuser.accelerate(function, measure=False)(x)

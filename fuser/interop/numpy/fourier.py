@@ -23,7 +23,13 @@ _TAKEN = {"fft": _REAL + _COMPLEX, "ifft": _REAL + _COMPLEX, "rfft": _REAL, "irf
 
 def _is_last(axes: Any, count: int, rank: int) -> bool:
     """Whether `axes` are the last `count` dimensions in order."""
-    return rank >= count and [d % rank for d in axes] == list(range(rank - count, rank))
+    inside = rank >= count and all(-rank <= d < rank for d in axes)
+    return inside and [d % rank for d in axes] == list(range(rank - count, rank))
+
+
+def _has_points(name: str, a: TracedArray, n: int | None) -> bool:
+    """Whether there is something to transform: of one complex number come 2 (1 - 1) real ones unless `n` says more."""
+    return a.size > 0 and (n is not None or not name.startswith("irfft") or a.shape[-1] > 1)
 
 
 def _one(name: str) -> Callable[..., Any]:
@@ -37,7 +43,7 @@ def _one(name: str) -> Callable[..., Any]:
         fits = (
             plain and type(axis) is int and _is_last((axis,), 1, a.ndim) and (n is None or (type(n) is int and n > 0))
         )
-        if not fits or not a.size:
+        if not fits or not _has_points(name, a, n):
             return call_numpy(context, function, (a,), {"n": n, "axis": axis, "norm": norm, "out": out})
         return wrapped(context, getattr(fnp.fft, name)(a.lifted(), n, -1, norm))
 
@@ -59,7 +65,7 @@ def _several(name: str, axes_unless_told: tuple[int, ...] | None) -> Callable[..
         plain = type(a) is TracedArray and a.dtype.char in _TAKEN[name.rstrip("2n")] and out is None and s is None
         last = tuple(range(a.ndim)) if plain and axes is None else axes
         known = plain and isinstance(last, tuple) and all(type(d) is int for d in last) and len(last) > 0
-        if not known or not a.size or not _is_last(last, len(last), a.ndim):
+        if not known or not _has_points(name, a, None) or not _is_last(last, len(last), a.ndim):
             return call_numpy(context, function, (a,), {"s": s, "axes": axes, "norm": norm, "out": out})
         return wrapped(context, getattr(fnp.fft, name)(a.lifted(), None, last, norm))
 
