@@ -44,8 +44,9 @@ def match(a: Candidate, b: Candidate) -> dict[Axis, Axis] | str:
             for read in several:
                 if not unify(read, a.layout[var]):
                     return "it reads a value of the other along other axes"
-    for var in b.reads.keys() & a.reads.keys():  # hints only: shared inputs, where they agree
-        if len(b.reads[var]) == len(a.reads[var]) == 1:
+    # Hints only: shared inputs, where they agree; in the order of the program, so that plans are the same in each process.
+    for var in b.reads:
+        if var in a.reads and len(b.reads[var]) == len(a.reads[var]) == 1:
             unify(next(iter(b.reads[var])), next(iter(a.reads[var])))
     for x in b.axes:  # what is left runs along a free axis of the same extent that lies alike in memory
         if x not in mapping:

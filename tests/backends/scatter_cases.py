@@ -51,6 +51,7 @@ IN_ORDER: dict[str, Form] = {
     "sums of float32": case("add", "float32", 10, 5001),
     "sums of rows of float32": case("add", "float32", 11, 501, 70),
     "sums of bytes": case("add", "uint8", 10, 5001),
+    "sums of bfloat16": case("add", "bfloat16", 10, 901, 3),
     "largest of float32": case("max", "float32", 10, 901),
     "least of rows of int32": case("min", "int32", 10, 901, 3),
     "replaced rows": case("set", "float32", 10, 301, 70),
