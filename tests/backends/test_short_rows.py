@@ -423,3 +423,19 @@ def test_groups_of_few_channels_are_normalised() -> None:
         return y.reshape(x.shape)
 
     np.testing.assert_allclose(fuser.jit(normalised)(x), normalised(x.astype(np.float64)), 0, 2e-5)
+
+
+@pytest.mark.parametrize("extent", [2, 3, 5, 8, 11, 20, 31, 63])
+def test_what_rows_have_one_of_is_written_out_in_vectors_of_rows(extent: int) -> None:
+    """A pixel's grey level was written three times by a loop of its own, which took three times as long as the rest."""
+    random = np.random.default_rng(extent)
+    x, g = (random.standard_normal(shape).astype(np.float32) for shape in ((37, 5, extent), (37, 5)))
+    scaled = lambda x, g: (x - g[..., None]) * 1.5 + g[..., None]
+    (source,) = fuser.jit(scaled, backend="c").lower(x, g).sources
+    (schedule,) = source.schedules.values()
+    assert schedule.coalescing == 16
+    assert f"< {extent}; ++" in source.text
+    np.testing.assert_allclose(np.asarray(fuser.jit(scaled, backend="c")(x, g)), scaled(x, g), 0, 2e-6)
+    chosen = lambda x, g: fnp.where(g[..., None] > 0, x, -x)
+    want = np.where(g[..., None] > 0, x, -x)
+    np.testing.assert_array_equal(np.asarray(fuser.jit(chosen, backend="c")(x, g)), want)
