@@ -81,6 +81,17 @@ class Traced:
         self.state = state  # the Refs behind inputs, once the graph has none
         self.placement = placement  # how arguments and results lie over devices
         self._backend = backend
+        self._recorded: Traced | None = None
+
+    @property
+    def recorded(self) -> Traced:
+        """What the function did, which is differentiated and batched: before Refs and effects became arrays for compilation."""
+        return self._recorded or self
+
+    def _rewritten(self, graph: Graph, out_tree: Any, donated: tuple[int, ...], placement: Any, state: Any) -> Traced:
+        made = Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
+        made._recorded = self.recorded
+        return made
 
     @property
     def out_info(self) -> Any:
@@ -118,7 +129,7 @@ class Traced:
             return self
         placement = self.placement if state is None else with_refs(self.placement, graph, state.closed, state.written)
         donated = self.donated if state is None else ()
-        return Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
+        return self._rewritten(graph, out_tree, donated, placement, state)
 
     def _with_token(self) -> Traced:
         """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""
@@ -128,7 +139,7 @@ class Traced:
         results = tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
         out_tree = tree.structure(_BesidesToken(results, 0))
         placement = self.placement and self.placement.widened(graph)
-        return Traced(graph, self.in_tree, out_tree, self.donated, self._backend, self.path, placement, self.state)
+        return self._rewritten(graph, out_tree, self.donated, placement, self.state)
 
 
 class _BesidesToken:
