@@ -204,6 +204,14 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return sum(U.truth(a, "count_nonzero"), axis=axis, dtype=int, keepdims=keepdims)
 
 
+def minmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> tuple[Any, Any]:
+    """(the least, the greatest) over `axis`; `initial` may be a pair, of the least's and the greatest's."""
+    low, high = initial if isinstance(initial, tuple) else (initial, initial)
+    return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
+
+
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
     """The greatest minus the least."""
     return U.subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))

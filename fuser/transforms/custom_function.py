@@ -17,6 +17,7 @@ from fuser.trace import tree
 from fuser.trace.aliases import check_arguments
 from fuser.trace.cells import is_ref
 from fuser.trace.core import Tracer, type_of
+from fuser.trace.python_numbers import all_as_given, as_given, standing_for
 from fuser.trace.tangent import Zero, as_array, float0, zeros
 from fuser.transforms.arguments import leaf_values, name_of
 
@@ -134,7 +135,7 @@ class Call:
         args: list[Any] = [None] * self.count
         for number, value in zip(self.nondiff, self.static_args(hidden)):
             args[number] = value
-        for number, value in zip(self.diff, tree.unflatten(self.in_tree, given)):
+        for number, value in zip(self.diff, tree.unflatten(self.in_tree, all_as_given(given))):
             args[number] = value
         return args
 
@@ -186,7 +187,7 @@ class Call:
                 )
 
     def result(self, values: Sequence[Any]) -> Any:
-        return tree.unflatten(self.out_tree, values)
+        return tree.unflatten(self.out_tree, all_as_given(values))
 
 
 def _agree(tree_a: Any, avals_a: Sequence[ArrayType], tree_b: Any, avals_b: Sequence[ArrayType]) -> bool:
@@ -225,7 +226,7 @@ def given_tangent(tangent: Any, symbolic: bool) -> Any:
     """A tangent as a user's rule gets it."""
     if type(tangent) is Zero:
         return SymbolicZero(tangent.aval) if symbolic else zeros(tangent.aval)
-    return tangent
+    return as_given(tangent)
 
 
 def taken_tangent(leaf: Any) -> Any:
@@ -234,4 +235,4 @@ def taken_tangent(leaf: Any) -> Any:
         return Zero(leaf.aval)
     if getattr(leaf, "dtype", None) == float0:
         return leaf
-    return as_array(as_value(leaf))
+    return standing_for(leaf, as_array(as_value(leaf)))

@@ -49,6 +49,23 @@ def test_axes(name, axis, keepdims):
     same(name, numbers(np.float32, (2, 3, 4)), axis=axis, keepdims=keepdims, tolerance=4)
 
 
+def test_the_least_and_the_greatest_together():
+    x = numbers(np.float32, (3, 4))
+    for options in (
+        {},
+        {"axis": 0},
+        {"axis": 1, "keepdims": True},
+        {"initial": 0},
+        {"where": x > 0, "initial": (9.0, -9.0)},
+    ):
+        low, high = (
+            options.get("initial") if isinstance(options.get("initial"), tuple) else (options.get("initial"),) * 2
+        )
+        found = fnp.minmax(x, **options)
+        for value, function, initial in zip(found, (jnp.min, jnp.max), (low, high)):
+            np.testing.assert_array_equal(value, function(x, **{**options, "initial": initial}))
+
+
 @pytest.mark.parametrize("name", [*NANS, "nanargmax", "nanargmin", "nancumsum", "nancumprod"])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_nan_is_left_out(name, axis):
