@@ -94,13 +94,20 @@ class Call:
     """One call of a custom function: its arguments flat, and the tree of its results once a function has run.
 
     Flat functions take the tracers among the arguments that are not differentiated first (`hidden`), then the leaves of
-    the others: so an equation that outlives the trace holds no tracer, and `taken` gives them away.
+    the others: so an equation that outlives the trace holds no tracer, and `taken` gives them away. With `numbers` the
+    user's functions get and give Python's numbers where there are some.
     """
 
     def __init__(
-        self, fun: Callable[..., Any], args: tuple[Any, ...], nondiff: Sequence[int], kind: str = "custom_vjp"
+        self,
+        fun: Callable[..., Any],
+        args: tuple[Any, ...],
+        nondiff: Sequence[int],
+        kind: str = "custom_vjp",
+        numbers: bool = True,
     ) -> None:
         self.fun, self.kind = fun, kind
+        self.as_given: Callable[[Sequence[Any]], Sequence[Any]] = all_as_given if numbers else list
         self.name = name_of(fun)
         self.count = len(args)
         self.nondiff = [n % len(args) for n in nondiff if -len(args) <= n < len(args)]
@@ -135,7 +142,7 @@ class Call:
         args: list[Any] = [None] * self.count
         for number, value in zip(self.nondiff, self.static_args(hidden)):
             args[number] = value
-        for number, value in zip(self.diff, tree.unflatten(self.in_tree, all_as_given(given))):
+        for number, value in zip(self.diff, tree.unflatten(self.in_tree, self.as_given(given))):
             args[number] = value
         return args
 
@@ -187,7 +194,7 @@ class Call:
                 )
 
     def result(self, values: Sequence[Any]) -> Any:
-        return tree.unflatten(self.out_tree, all_as_given(values))
+        return tree.unflatten(self.out_tree, self.as_given(values))
 
 
 def _agree(tree_a: Any, avals_a: Sequence[ArrayType], tree_b: Any, avals_b: Sequence[ArrayType]) -> bool:
