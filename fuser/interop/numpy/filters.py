@@ -1,4 +1,4 @@
-"""SciPy's filters along one dimension on traced arrays: correlate1d, convolve1d, gaussian_filter, uniform_filter, savgol_filter.
+"""SciPy's filters along one dimension on traced arrays: correlate1d, convolve1d, gaussian_filter, uniform_filter1d, savgol_filter, lfilter.
 
 As in SciPy, sums are of float64 and each filter's result is of the input's type. What is not float32 or float64, weights that are
 traced, an even number of weights, an origin, and `output=` are left to SciPy: the functions then give NotImplemented.
@@ -16,11 +16,13 @@ from fuser.interop.numpy.checks import exempted
 from fuser.interop.numpy.context import Context, to_dtype
 from fuser.interop.numpy.movement import as_traced
 from fuser.interop.numpy.traced import TracedArray
+from fuser.lax import scan
 from fuser.lax.slicing import slice_in_dim
 
 _DOUBLE = np.dtype(np.float64)
 _PADDING = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap", "constant": "constant"}
 MOST_WEIGHTS = 129  # that are written out one by one
+MOST_STATES = 8  # of a recursive filter
 _NEGLIGIBLE = 1e-15  # a width below which SciPy leaves a dimension as it is
 
 
@@ -149,6 +151,47 @@ def savgol_filter(
     return TracedArray(context, fnp.moveaxis(whole, -1, dimension))
 
 
+def lfilter(context: Context, b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """`scipy.signal.lfilter` of up to `MOST_STATES` states, which begin at 0: its transposed direct form II, a step an element."""
+    array, top, bottom = as_traced(context, x), _coefficients(b), _coefficients(a)
+    if zi is not None or top is None or bottom is None or len(bottom) < 2 or isinstance(bottom[0], TracedArray):
+        return NotImplemented
+    states = max(len(top), len(bottom)) - 1
+    fits = bottom[0] != 0 and states <= MOST_STATES and array.dtype.kind in "iuf" and array.size
+    if not fits or np.result_type(_DOUBLE, array.dtype) != _DOUBLE or not -array.ndim <= axis < array.ndim:
+        return NotImplemented
+    above, below = (_scaled(each, bottom[0], states + 1) for each in (top, bottom))
+
+    def step(state: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
+        found = state[0] + above[0] * value
+        later = (*state[1:], 0.0)
+        return tuple(later[k] + above[k + 1] * value - below[k + 1] * found for k in range(states)), found
+
+    with exempted(masked=True):
+        rows = fnp.moveaxis(array.lifted(_DOUBLE), axis, 0)
+        _, found = scan(step, (fnp.zeros(rows.shape[1:], _DOUBLE),) * states, rows)
+        return TracedArray(context, fnp.moveaxis(found, 0, axis))
+
+
+def _coefficients(given: Any) -> list[Any] | None:
+    """Coefficients of float64, of which some may be traced; None where they are of another kind."""
+    if isinstance(given, (list, tuple)):
+        traced = [c for c in given if isinstance(c, TracedArray)]
+        if all(c.ndim == 0 and c.dtype == _DOUBLE for c in traced):
+            known = _coefficients(np.array([0.0 if isinstance(c, TracedArray) else c for c in given]))
+            return known and [c if isinstance(c, TracedArray) else k for c, k in zip(given, known)]
+    elif not isinstance(given, TracedArray):
+        array = np.atleast_1d(given)
+        if array.ndim == 1 and array.size and array.dtype.kind in "iuf" and array.dtype.itemsize == 8:
+            return array.astype(float).tolist()
+    return None
+
+
+def _scaled(coefficients: list[Any], first: float, count: int) -> list[Any]:
+    values = [c.lifted(_DOUBLE) if isinstance(c, TracedArray) else c for c in coefficients]
+    return [value / first if first != 1 else value for value in values] + [0.0] * (count - len(values))
+
+
 def _fitted(window: Any, places: np.ndarray, fit: np.ndarray, scale: float) -> Any:
     """The values at `places` of the polynomials that fit windows; `fit` holds coefficients for each element of one."""
     values = np.vander(places, len(fit)) @ fit / scale
@@ -232,4 +275,5 @@ FILTERS = {
     **{("scipy.ndimage", f.__name__): f for f in (correlate1d, convolve1d, gaussian_filter1d, gaussian_filter)},
     ("scipy.ndimage", "uniform_filter1d"): uniform_filter1d,
     ("scipy.signal", "savgol_filter"): savgol_filter,
+    ("scipy.signal", "lfilter"): lfilter,
 }
