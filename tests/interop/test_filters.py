@@ -53,9 +53,7 @@ def test_savitzky_and_golays_filter(mode, derivative):
     )
 
 
-@pytest.mark.parametrize(
-    "b, a", [([0.1], [1, -0.9]), ([0.1, 0.2, 0.3], [2.0, -0.9]), ([3], [1, 0.2, 0.3, 0.1])]
-)
+@pytest.mark.parametrize("b, a", [([0.1], [1, -0.9]), ([0.1, 0.2, 0.3], [2.0, -0.9]), ([3], [1, 0.2, 0.3, 0.1])])
 def test_recursive_filters(b, a):
     x = rng.normal(size=(4, 60))
     _whole(lambda x: scipy.signal.lfilter(b, a, x * 2), x)

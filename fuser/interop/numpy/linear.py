@@ -1,4 +1,5 @@
-"""NumPy's products, norms, inverses and systems on traced arrays: dot, tensordot, einsum, outer, trace, norm, inv, solve."""
+"""NumPy's products, norms, inverses and systems on traced arrays: dot, tensordot, einsum, outer, trace, norm, inv, solve, det,
+cholesky."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from fuser.interop.numpy.movement import as_traced, either
 from fuser.interop.numpy.numeric import floats, wrapped
 from fuser.interop.numpy.traced import TracedArray, View
 from fuser.interop.numpy.ufuncs import operand
+from fuser.lax.linalg import cholesky
 
 _DOUBLE = np.dtype(np.float64)
 
@@ -177,6 +179,24 @@ def _solve(context: Context, a: Any, b: Any) -> Any:
     if y.ndim == 1:
         return _solved(context, lambda x, y: fnp.linalg.solve(x, y[:, None])[..., 0], x, y)
     return _solved(context, fnp.linalg.solve, x, y)
+
+
+MOST_SMALL = 20  # rows of matrices whose determinants and factors are faster than LAPACK's
+
+
+@implements(np.linalg.det)
+def _det(context: Context, a: Any) -> Any:
+    x = as_traced(context, a)
+    small = _is_square(x) and x.shape[-1] <= MOST_SMALL
+    return _solved(context, fnp.linalg.det, x) if small else _by_numpy(context, np.linalg.det, a)
+
+
+@implements(np.linalg.cholesky)
+def _cholesky(context: Context, a: Any, /, *, upper: bool = False) -> Any:
+    x = as_traced(context, a)
+    if not _is_square(x) or x.shape[-1] > MOST_SMALL or upper:
+        return _by_numpy(context, np.linalg.cholesky, a, **({"upper": True} if upper else {}))
+    return _solved(context, lambda x: cholesky(x, symmetrize_input=False), x)
 
 
 @implements(np.polyfit)
