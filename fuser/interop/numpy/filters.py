@@ -6,7 +6,6 @@ traced, an even number of weights, an origin, and `output=` are left to SciPy: t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -135,8 +134,7 @@ def savgol_filter(
     weights = savgol_coeffs(window_length, polyorder, deriv=deriv, delta=delta)
     if mode != "interp":
         return _filtered(context, array, weights[::-1], axis, mode, cval)
-    inside = _filtered(context, array, weights[::-1], axis, "constant", 0.0)
-    if inside is NotImplemented or window_length > array.shape[axis]:
+    if not _takes(array, weights, axis) or window_length > array.shape[axis]:
         return NotImplemented
     half, dimension = window_length // 2, axis % array.ndim
     fit = np.polyfit(np.arange(window_length), np.eye(window_length), polyorder)
@@ -146,7 +144,7 @@ def savgol_filter(
     with exempted(masked=True):
         first = _fitted(value[..., :window_length], np.arange(half), fit, delta**deriv)
         last = _fitted(value[..., -window_length:], np.arange(window_length - half, window_length), fit, delta**deriv)
-        middle = fnp.moveaxis(inside.lifted(array.dtype), dimension, -1)[..., half : array.shape[axis] - half]
+        middle = _within(value, weights[::-1], array.ndim - 1)
         whole = fnp.concatenate([to_dtype(first, array.dtype), middle, to_dtype(last, array.dtype)], axis=-1)
     return TracedArray(context, fnp.moveaxis(whole, -1, dimension))
 
@@ -195,7 +193,7 @@ def _scaled(coefficients: list[Any], first: float, count: int) -> list[Any]:
 def _fitted(window: Any, places: np.ndarray, fit: np.ndarray, scale: float) -> Any:
     """The values at `places` of the polynomials that fit windows; `fit` holds coefficients for each element of one."""
     values = np.vander(places, len(fit)) @ fit / scale
-    return fnp.matmul(to_dtype(window, _DOUBLE), fnp.asarray(values.T))
+    return fnp.sum(to_dtype(window, _DOUBLE)[..., None, :] * fnp.asarray(values), axis=-1)
 
 
 def _by_axis(x: TracedArray, axes: Any, *options: Any) -> list[tuple[Any, ...]] | None:
@@ -208,33 +206,39 @@ def _by_axis(x: TracedArray, axes: Any, *options: Any) -> list[tuple[Any, ...]] 
     return [(int(axis), *each) for axis, *each in zip(chosen, *spread)]
 
 
+def _takes(x: TracedArray, weights: np.ndarray, axis: int) -> bool:
+    real = x.dtype in (np.float32, np.float64) and x.ndim > 0 and -x.ndim <= axis < x.ndim
+    return real and len(weights) % 2 == 1 and len(weights) <= MOST_WEIGHTS and len(weights) // 2 < x.shape[axis]
+
+
 def _filtered(context: Context, input: Any, weights: np.ndarray, axis: int, mode: str, cval: float) -> Any:
     """Each element's neighbours along a dimension times the weights, the middle one its own."""
     x = as_traced(context, input)
-    reach, odd = divmod(len(weights), 2)
-    fits = x.dtype in (np.float32, np.float64) and x.ndim and -x.ndim <= axis < x.ndim and mode in _PADDING
-    if not fits or not odd or len(weights) > MOST_WEIGHTS or reach >= x.shape[axis] or isinstance(cval, TracedArray):
+    if not _takes(x, weights, axis) or mode not in _PADDING or isinstance(cval, TracedArray):
         return NotImplemented
-    dimension, length = axis % x.ndim, x.shape[axis]
+    dimension, length, reach = axis % x.ndim, x.shape[axis], len(weights) // 2
     constant = {"constant_values": float(cval)} if mode == "constant" else {}
     value = x.lifted(x.dtype)
-
-    def piece(start: int, stop: int) -> Any:
-        return slice_in_dim(value, start, stop, axis=dimension)
-
-    def summed(padded: Any, count: int) -> Any:
-        part = lambda at: to_dtype(slice_in_dim(padded, at, at + count, axis=dimension), _DOUBLE)
-        return to_dtype(_summed(part, weights), x.dtype)
-
     with exempted(masked=True):
         if length < 4 * reach or not reach:
             widths = [(reach, reach) if d == dimension else (0, 0) for d in range(x.ndim)]
-            return TracedArray(context, summed(fnp.pad(value, widths, mode=_PADDING[mode], **constant), length))
+            return TracedArray(
+                context, _within(fnp.pad(value, widths, mode=_PADDING[mode], **constant), weights, dimension)
+            )
         # What lies beyond either end is read by the first and last elements alone: the others read the array itself.
         before, after = _beyond(value, dimension, reach, _PADDING[mode], constant)
-        first = summed(fnp.concatenate([before, piece(0, 2 * reach)], axis=dimension), reach)
-        last = summed(fnp.concatenate([piece(length - 2 * reach, length), after], axis=dimension), reach)
-        return TracedArray(context, fnp.concatenate([first, summed(value, length - 2 * reach), last], axis=dimension))
+        head = slice_in_dim(value, 0, 2 * reach, axis=dimension)
+        tail = slice_in_dim(value, length - 2 * reach, length, axis=dimension)
+        first, last = (fnp.concatenate(pair, axis=dimension) for pair in ([before, head], [tail, after]))
+        parts = [_within(part, weights, dimension) for part in (first, value, last)]
+        return TracedArray(context, fnp.concatenate(parts, axis=dimension))
+
+
+def _within(value: Any, weights: np.ndarray, dimension: int) -> Any:
+    """The filtered elements all of whose neighbours there are."""
+    count = value.shape[dimension] - len(weights) + 1
+    part = lambda at: to_dtype(slice_in_dim(value, at, at + count, axis=dimension), _DOUBLE)
+    return to_dtype(_summed(part, weights), value.dtype)
 
 
 def _beyond(value: Any, dimension: int, reach: int, mode: str, constant: dict[str, Any]) -> tuple[Any, Any]:
@@ -256,7 +260,7 @@ def _beyond(value: Any, dimension: int, reach: int, mode: str, constant: dict[st
     return ends[0], ends[1]
 
 
-def _summed(part: Any, weights: Sequence[float]) -> Any:
+def _summed(part: Any, weights: np.ndarray) -> Any:
     """Weights that are equal, or opposite, on both sides multiply their neighbours' sum, or difference."""
     reach = len(weights) // 2
     below, above = np.asarray(weights[:reach]), np.asarray(weights[:reach:-1])
