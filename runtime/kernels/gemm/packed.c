@@ -89,6 +89,7 @@ static inline int64_t fours(int64_t k) { return parts(k, 4) * 4; }
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);  // these: tables.c
 static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q);
 static int packs_across(const job *j);
+static void choose_reading(job *j);
 #else
 // Whether a block of B's rows is packed for all panels at once, for so it lies in memory.
 static int packs_across(const job *j) { return j->cb == 1; }
@@ -378,11 +379,7 @@ static job turned(const job *j) {
   job t = *j;
   t.M = j->N, t.N = j->M, t.A = j->B, t.B = j->A, t.ra = j->cb, t.ca = j->rb, t.rb = j->ca, t.cb = j->ra;
   t.row_of_a = j->column_of_b, t.column_of_b = j->row_of_a, t.depth_of_a = j->depth_of_b, t.depth_of_b = j->depth_of_a;
-#ifdef BY_TABLES
-  t.raw = SAME, t.columns = 0;
-#else
   choose_reading(&t);
-#endif
   return t;
 }
 
