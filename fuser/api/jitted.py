@@ -414,7 +414,7 @@ class Jitted(_Base):
         except TypeError:
             path = self._path(number, arguments)
             raise TypeError(
-                f"argument {path} of {self.name} is a {type(value).__name__}, which is no array; "
+                f"argument {path} of {self.name} is {dtypes.in_words(value)}, which is no array of numbers; "
                 f"pass an array or a number, or make the argument static with static_argnums ({current_source().short})"
             ) from None
 
