@@ -352,6 +352,17 @@ def test_operands_read_by_tables(target: str, name: str, tmp_path: pathlib.Path)
             assert np.all(np.abs(result - a @ b) <= 1e-5 * (np.abs(a) @ np.abs(b)))
 
 
+@pytest.mark.parametrize("columns", [1, 2, 5, 15, 16])
+@pytest.mark.parametrize("rows", [17, 48, 64, 65])
+def test_long_sums_of_few_columns(rows: int, columns: int) -> None:
+    """The gradient of a layer with few outputs: rows of both operands lie along the sum, which is read where it lies up to 64 rows."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((5003, n)).astype(np.float32) for n in (rows, columns))
+    found = np.asarray(fuser.jit(lambda x, y: x.T @ y, backend="c")(x, y))
+    a, b = x.T.astype(np.float64), y.astype(np.float64)
+    assert np.all(np.abs(found - a @ b) <= 1e-5 * (np.abs(a) @ np.abs(b)))
+
+
 SYMMETRIC: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "columns": (lambda x, y: x.T @ y, (300, 250)),
     "rows": (lambda x, y: x @ y.T, (611, 90)),

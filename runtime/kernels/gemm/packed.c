@@ -398,9 +398,18 @@ static FUSED void add_chunks(const job *j, T *all, int64_t count, int is_turned)
   else finish(j, sums, N, 0, M, 0, N);
 }
 
+static int deep_in_reach(const job *j);  // these: unpacked.c
+static void deep_direct_product(const job *j, const job *given, int is_turned, int threads);
+
 static FUSED void deep_product(const job *given, int threads) {
   const int turns = given->N < VL && given->N < given->M;
   const job other = turns ? turned(given) : *given, *const j = &other;
+#if !defined(BY_TABLES) && !defined(PATCHES)
+  if (turns && deep_in_reach(j)) {
+    deep_direct_product(j, given, 1, threads);
+    return;
+  }
+#endif
   const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
   if (threads > 1) {
