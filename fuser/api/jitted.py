@@ -330,7 +330,7 @@ class Jitted(_Base):
         if compiled is None:
             compiled = advice.timed(self, compile)
             program_cache.remember(self.function, shared, compiled)
-        self._programs[key], self._traces[key] = compiled, compiled.traced
+        self._programs[key], self._traces[key] = compiled, compiled.traced.recorded
         self._entries[key] = run = (
             debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
         )
