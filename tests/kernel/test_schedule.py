@@ -201,3 +201,10 @@ def test_vectors_meet_matrices_in_loops(size, transposed) -> None:
     np.testing.assert_allclose(fuser.jit(power)(m), expected, rtol=1e-5)
     inside = [step for outer in fuser.explain(power)(m).steps for step in outer.inner]
     assert any(step.kind == "contraction" for step in inside) == (size == 250)
+
+
+def test_loops_of_a_fission_read_what_they_need_alone() -> None:
+    x = numbers(3000)
+    (source,) = fuser.jit(lambda x, y: fnp.sin(fnp.sin(x)) * y, backend="c").lower(x, x).sources
+    first, second = source.text.split("#pragma omp simd")[1:]
+    assert first.count("in1[i]") == 0 and second.count("in1[i]") == 1 and "in0[i]" not in second
