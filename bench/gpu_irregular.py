@@ -50,6 +50,10 @@ def _sorts(log: int) -> Iterator[Case]:
     top = min(64, rows.shape[1])
     of_rows = lambda torch: lambda x: torch.topk(x, top)[0]
     yield Case(f"largest {top} of rows of {rows.shape[1]}", lambda x: lax.top_k(x, top)[0], (rows,), of_rows, True)
+    yield Case(f"largest {top} of 2^{log - 3}", lambda x: lax.top_k(x, top)[0], (keys[:part],), of_rows, True)
+    short = keys[:part].reshape(-1, 256)
+    few = lambda torch: lambda x: torch.topk(x, 8)[1]
+    yield Case("largest 8 of rows of 256", lambda x: lax.top_k(x, 8)[1], (short,), few, True)
     of_sorted = lambda torch: lambda x: torch.sort(x)[0]
     yield Case(f"sort of rows of {rows.shape[1]}", lambda x: fnp.sort(x, axis=1), (rows,), of_sorted, True)
     table = np.sort(keys[: part // 16])

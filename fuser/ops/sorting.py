@@ -18,6 +18,7 @@ from fuser.ops.expansions import sorting as expansion
 from fuser.ops.family import allow, sample
 from fuser.ops.indexing import take_along
 from fuser.ops.movement import iota_p
+from fuser.ops.selection import total
 from fuser.trace.batch import moved, size_of
 from fuser.trace.tangent import Zero, zero_like
 
@@ -43,14 +44,6 @@ def comparable(x: np.ndarray) -> np.ndarray:
     if x.dtype in (FLOATS[0], bfloat16):
         x = x.astype(np.float32)
     return np.where(np.isnan(x), np.asarray(np.nan, x.dtype), x + 0) if is_inexact(x.dtype) else x
-
-
-def total(x: np.ndarray) -> np.ndarray:
-    """Integers in the total order of the values: nans by their sign and bits outside of the infinities, -0.0 below 0.0."""
-    if not is_inexact(x.dtype):
-        return x
-    bits = x.view(f"i{x.dtype.itemsize}")
-    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
 def order(keys: tuple[np.ndarray, ...], dimension: int) -> np.ndarray:

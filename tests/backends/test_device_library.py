@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fuser import jit, lax  # noqa: E402
-from fuser.backends.triton import accumulators, scatter_kernels  # noqa: E402
+from fuser.backends.triton import accumulators, scatter_kernels, selection  # noqa: E402
 from fuser.backends.triton.library import evaluation, host_steps  # noqa: E402
 from fuser.config import config  # noqa: E402
 from fuser.ir.graph import Eqn, Graph, Var  # noqa: E402
@@ -171,6 +171,37 @@ def test_sorts_of_one_operand_move_its_keys_alone(dtype: str) -> None:
     assert len(order.graph.outvars) == 1 and not order.reason
     gathers = [e for g in lowered.plan.groups for e in g.graph.eqns if e.primitive.name == "gather"]
     assert gathers == []
+
+
+@pytest.mark.parametrize(
+    "shape, k, selected",
+    [
+        ((4096, 4096), 64, True),
+        ((1 << 22,), 2048, True),
+        ((1 << 13, 256), 8, True),  # many short rows
+        ((16, 1024), 8, False),  # one launch orders them
+        ((1 << 16, 128), 8, False),
+        ((4, 5000), 2501, False),  # more than half
+        ((1 << 15,), 2049, False),  # no block holds them four times over
+    ],
+)
+def test_top_k_orders_what_it_selected(shape: tuple[int, ...], k: int, selected: bool) -> None:
+    aval = ArrayType(shape, np.dtype("float32"))
+    lowered = jit(lambda x: lax.top_k(x, k), backend="triton").lower(aval)
+    eqns = [eqn for group in lowered.plan.groups for eqn in group.graph.eqns]
+    assert [e.primitive.name for e in eqns].count("select_largest") == selected
+    (order,) = (e for e in eqns if e.primitive.name == "order")
+    assert order.invars[0].aval.shape[-1] == (k if selected else shape[-1])
+    assert [group.reason for group in lowered.plan.groups if group.reason] == []
+
+
+def test_more_than_blocks_hold_are_selected_by_torch() -> None:
+    rng = np.random.default_rng(6)
+    special = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf], np.float32)
+    numbers = np.where(rng.random((2, 9000)) < 0.3, rng.choice(special, (2, 9000)), rng.normal(size=(2, 9000)))
+    for x in (numbers.astype(np.float32), rng.integers(0, 99, (2, 9000)).astype(np.uint16)):
+        assert fault(REGISTRY["select_largest"], (x,), {"k": 3000}) == ""
+        assert selection.refusal(equation(REGISTRY["select_largest"], (x,), {"k": 3000})) is not None
 
 
 def test_positions_alone_need_no_keys_of_the_last_pass() -> None:

@@ -38,8 +38,9 @@ HOST = frozenset(
         "fresnel_s",
         "geqrf",
         "hessenberg",
-        "order",  # and scatter_rows: what sorts and scatters become on GPUs
+        "order",  # and scatter_rows, select_largest: what sorts, scatters and top_k become on GPUs
         "scatter_rows",
+        "select_largest",
         "hyp1f1",
         "hyp1f1_by_a",
         "hyp1f1_by_b",

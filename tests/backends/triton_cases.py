@@ -26,6 +26,7 @@ from tests.backends.horizontal_launch_cases import HORIZONTAL
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.backends.product_cases import PRODUCTS
 from tests.backends.scatter_cases import IN_ORDER, SCATTERS
+from tests.backends.selection_cases import SELECTIONS
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
 
@@ -282,6 +283,11 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
     elif suite == "products":
         for name, (function, types) in PRODUCTS.items():
             yield name, function, arrays(types)
+    elif suite == "selections":
+        for name, (function, types) in SELECTIONS.items():
+            yield name, function, arrays(types)
+            if any(word in name for word in ("rounds", "float", "half")):
+                yield f"{name} with special values", function, arrays(types, special=True)
     elif suite == "scatters":
         for name, (function, types) in SCATTERS.items():
             yield name, function, arrays(types)
@@ -385,5 +391,6 @@ def pairs() -> Iterator[tuple[str, Form]]:
     loops = ((f"loop {name}", form) for name, form in {**ONE_KERNEL, **WITH_LANES, **DTYPES}.items())
     draws = ((f"random {name}", form) for name, form in RANDOM.items())
     scatters = ((f"scatter {name}", form) for name, form in SCATTERS.items())
+    selections = ((f"selection {name}", form) for name, form in SELECTIONS.items())
     large = ((f"large {name}", form) for name, form in LARGE.items())
-    yield from itertools.chain(forms, draws, large, loops, scatters)
+    yield from itertools.chain(forms, draws, large, loops, scatters, selections)

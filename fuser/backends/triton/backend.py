@@ -17,6 +17,7 @@ from fuser.backends.triton import (
     interpreter,
     radix_sort,
     scatter_kernels,
+    selection,
     transfers,
     tuning,
 )
@@ -55,6 +56,7 @@ from fuser.ops.collective import axis_index_p, collective_group_p
 from fuser.ops.grouped import grouped_matmul_p, grouped_sums_p
 from fuser.ops.order import order_p
 from fuser.ops.scatter_rows import scatter_rows_p
+from fuser.ops.selection import select_largest_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.core import native
 from fuser.runtime.executable import Executable
@@ -64,6 +66,7 @@ CALLS: dict[Primitive, Any] = {
     block_kernel_p: by_hand,
     order_p: radix_sort,
     scatter_rows_p: scatter_kernels,
+    select_largest_p: selection,
     grouped_matmul_p: grouped_products,
     grouped_sums_p: grouped_products,
     collective_group_p: transfers,

@@ -151,7 +151,7 @@ def refusal(eqn: Eqn) -> str | None:
     size = keys.size
     if keys.dtype == DOUBLE:
         return f"torch orders {short_dtype(keys.dtype)}"
-    if moved(size, eqn.params["bits"]) > MOST_MOVED:
+    if keys.shape[-1] > SHORT and moved(size, eqn.params["bits"]) > MOST_MOVED:
         return f"torch's radix sort takes less for {size} elements of {eqn.params['bits']} bits"
     return None
 

@@ -1,5 +1,5 @@
 """Sorts and top_k by stable orders of words: keys become unsigned integers in the order of the values, the least word comes first,
-and what is carried along is gathered by the positions."""
+and what is carried along is gathered by the positions. Of long rows the elements that top_k gives are selected before they are ordered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from fuser.ops.family import constant
 from fuser.ops.indexing import take_along
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p, transpose_p
 from fuser.ops.order import FLOAT, POSITION, WORD, order_p
+from fuser.ops.selection import MOST_SELECTED, SELECTED, select_largest_p
 from fuser.trace.core import type_of
+
+IN_REGISTERS = 1024  # elements of a row that is ordered by one program
+SHORTEST, MANY = 256, 1 << 20  # elements of a shorter row of which some are selected, and of all rows then
 
 Word = tuple[Any, int]  # an array of u32, and how many bits its elements have; or of f32
 
@@ -41,10 +45,32 @@ def top_k(x: Any, k: int, axis: int | None = None, **unread: Any) -> list[Any]:
         none = _sliced(x, kept)
         return [none, iota_p.bind(dtype=POSITION, shape=type_of(none).shape, dimension=dimension)]
     rows = _rows(x, dimension)
-    order = ordered([(_complement(word, bits), bits) for word, bits in _words(rows)])
-    order = _sliced(order, [(0, rows.shape[0]), (0, k)])
+    order = _selected(rows, k) if _selects(rows, k) else _first(rows, k)
     shape = tuple(k if d == dimension else e for d, e in enumerate(aval.shape))
     return [_from_rows(found, shape, dimension) for found in (take_along(rows, order, 1), order)]
+
+
+def _first(rows: Any, k: int) -> Any:
+    """The positions of the k largest of each row by an order of the row."""
+    order = ordered([(_complement(word, bits), bits) for word, bits in _words(rows)])
+    return _sliced(order, [(0, rows.shape[0]), (0, k)])
+
+
+def _selected(rows: Any, k: int) -> Any:
+    """The same by an order of the k alone. They are in the order of positions, so that equal ones keep theirs."""
+    positions = select_largest_p.bind(rows, k=k)
+    order = _first(take_along(rows, positions, 1), k)
+    return take_along(positions, order, 1)
+
+
+def _selects(rows: Any, k: int) -> bool:
+    """Whether the k are selected first: they are few beside a row, and rows are long, or so many that further launches are little
+    beside putting all of each row in order."""
+    aval = type_of(rows)
+    count, length = aval.shape
+    if aval.dtype not in SELECTED or k > min(MOST_SELECTED, length // 2):
+        return False
+    return length > IN_REGISTERS or (length >= SHORTEST and count * length >= MANY)
 
 
 def _from_words(rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sorting on the device by torch: orders of words too many for the kernels of radix_sort.py, and integers in the order of values."""
+"""Sorting on the device by torch: orders and selections too large for the kernels of radix_sort.py and selection.py, and integers in the order of values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from fuser.backends.triton.library.movement import bits
 from fuser.ir.graph import Eqn
 from fuser.ops.order import order_p
+from fuser.ops.selection import select_largest_p
 
 
 def total(x: Any) -> Any:
@@ -38,4 +39,12 @@ def _order(eqn: Eqn, keys: Any) -> list[Any]:
     return [(found.values ^ top).view(torch.uint32), found.indices.to(torch.int32)]
 
 
-RULES: dict[Any, Any] = {order_p: _order}
+def _select_largest(eqn: Eqn, keys: Any) -> Any:
+    """By a stable sort of integers, largest first."""
+    import torch
+
+    found = torch.sort(total(keys), dim=-1, descending=True, stable=True).indices[..., : eqn.params["k"]]
+    return torch.sort(found, dim=-1).values.to(torch.int32)
+
+
+RULES: dict[Any, Any] = {order_p: _order, select_largest_p: _select_largest}
