@@ -124,7 +124,8 @@ __version__ = "0.1.0"
 
 # What a program that only runs does not need, and where it is.
 _LATER = {
-    **dict.fromkeys(("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"), "fuser.transforms.checkpoint"),
+    **dict.fromkeys(("checkpoint", "checkpoint_name", "remat"), "fuser.transforms.checkpoint"),
+    "checkpoint_policies": "fuser.transforms.checkpoint_policies",
     "closure_convert": "fuser.transforms.closures",
     "ds": "fuser.ref.indices",
     **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "fuser.ref"),
