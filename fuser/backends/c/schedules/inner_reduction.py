@@ -10,7 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
-from fuser.backends.c.schedules import chunks, lane_sums, masking, pairwise, prefetch, runtime_splitting
+from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, prefetch, runtime_splitting
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
     Blocks,
@@ -181,8 +181,9 @@ class InnerReduction(Emitter):
         """One run along the row, or over a chunk of the outermost reduced axis."""
         saved = dict(self.env)
         run = self._run_of(sweep)
-        if chunk is None and lane_sums.pays(self, run):
-            lane_sums.write(self, run)
+        whole: Range = chunk or ("0", self.extents[run.axes[0]])
+        if lane_reductions.pays(self, run):
+            lane_reductions.write(self, run, whole)
             self._end_sweep(sweep, saved)
             return
         in_vectors = run.vectorised or (run.set_apart is not None and not set(run.scans).intersection(run.sums))
@@ -196,7 +197,6 @@ class InnerReduction(Emitter):
             pairwise.declare(self, run.sums, blocks is not None)
         self.open_guard(sweep)
         self._reset_all(run.scans)
-        whole: Range = chunk or ("0", self.extents[run.axes[0]])
         if self._otherwise(run, whole, chunk is None, saved):
             return
         innermost = self._innermost(run, tree, clauses, chunk is None)
