@@ -7,6 +7,7 @@ next round. A row is read once, and a round meets a quarter or less of what the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ KEPT, WANTED = (
     LARGEST // MOST_SELECTED,
     16,
 )  # elements of a block for each that it keeps: at least, and as long as blocks may be larger
-HELD = 16  # elements that a thread holds
+HELD = 16  # elements that a thread holds, of 32 in a warp
+FEWER_WARPS = 8  # of a largest block, where threads of more have too few registers
 
 TEXT = '''
 @triton.jit
@@ -116,7 +118,9 @@ def _rounds(eqn: Eqn, keys: int, out: int, buffers: radix_sort.Buffers) -> list[
         constants: dict[str, Any] = {"BLOCK": block, "BITS": 8 * aval.dtype.itemsize, "FIRST": not made}
         sizes = (length, count, blocks, wanted)
         warps = max(1, min(32, block // (32 * HELD)))
-        made.append(Launch("select_largest", (keys, before, target), sizes, constants, rows * blocks, warps))
+        launch = Launch("select_largest", (keys, before, target), sizes, constants, rows * blocks, warps)
+        fewer = (replace(launch, warps=FEWER_WARPS),) if warps > FEWER_WARPS else ()
+        made.append(replace(launch, smaller=fewer))
         if blocks == 1:
             return made
         count, before = kept, target
