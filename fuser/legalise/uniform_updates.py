@@ -38,8 +38,8 @@ def _row(rewriter: Rewriter, updates: Operand, views: Views) -> Operand | None:
     """The one row that all rows are; None where they differ."""
     one = (1, updates.aval.shape[1])
     if (value := uniform(updates, views)) is not None:
-        number = Literal(value, ArrayType((), updates.aval.dtype))
-        return rewriter.add(broadcast_in_dim_p, number, shape=one, broadcast_dimensions=())
+        literal = Literal(value, ArrayType((), updates.aval.dtype))
+        return rewriter.add(broadcast_in_dim_p, literal, shape=one, broadcast_dimensions=())
     view = views(updates)
     if view.source is None or view.dimensions is None or 0 in view.dimensions:
         return None
