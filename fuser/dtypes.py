@@ -214,6 +214,13 @@ def is_known(dtype: np.dtype) -> bool:
     return dtype in _KNOWN or is_key(dtype)
 
 
+def in_words(value: Any) -> str:
+    """What a value is that is no array of numbers: "a str", "a NumPy array of dtype object"."""
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array of dtype {value.dtype}"
+    return f"a {type(value).__name__}"
+
+
 def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
     """`dtype` itself, or a TypeError naming the type of `value` when no array can have it."""
     if not is_known(dtype):

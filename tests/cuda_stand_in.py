@@ -37,7 +37,8 @@ from fuser.trace.core import EVALUATION
 from tests.cuda_routines import CALLBACK
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests"
-SOURCES = FOLDER / "cuda_stand_in.c", FOLDER / "nccl_stand_in.c"  # one text: the second knows the first's devices
+PARTS = ("cuda", "cuda_graphs", "cuda_libraries", "nccl")  # one text: the others know the first's streams and devices
+SOURCES = [FOLDER / f"{part}_stand_in.c" for part in PARTS]
 COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
     *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs", "routines"),
@@ -215,7 +216,7 @@ def opened(devices: int = 1) -> Iterator[Device]:
 
 @contextlib.contextmanager
 def _opened(devices: int) -> Iterator[Device]:
-    found = Device(str(toolchain.compile_shared("".join(path.read_text() for path in SOURCES)).path))
+    found = Device(str(toolchain.compile_shared("\n".join(path.read_text() for path in SOURCES)).path))
     twins, backend = Twins(), triton_backend.Triton
     plain = backend.emit, code.images, memory.driver_opened, interpreter.active
     on_gpu, EVALUATION.on_gpu = EVALUATION.on_gpu, open_gpu

@@ -330,7 +330,7 @@ class Jitted(_Base):
         if compiled is None:
             compiled = advice.timed(self, compile)
             program_cache.remember(self.function, shared, compiled)
-        self._programs[key], self._traces[key] = compiled, compiled.traced
+        self._programs[key], self._traces[key] = compiled, compiled.traced.recorded
         self._entries[key] = run = (
             debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
         )
@@ -414,7 +414,7 @@ class Jitted(_Base):
         except TypeError:
             path = self._path(number, arguments)
             raise TypeError(
-                f"argument {path} of {self.name} is a {type(value).__name__}, which is no array; "
+                f"argument {path} of {self.name} is {dtypes.in_words(value)}, which is no array of numbers; "
                 f"pass an array or a number, or make the argument static with static_argnums ({current_source().short})"
             ) from None
 

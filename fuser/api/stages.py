@@ -45,6 +45,20 @@ class ArgInfo:
         return self._aval.dtype
 
 
+@dataclasses.dataclass(frozen=True)
+class MemoryStats:
+    """Bytes of a compiled function's arguments and results, and of results that take over donated arguments (`alias_size`); bytes
+    that one call takes at its worst moment with nothing donated (`peak_memory`), and how many of them are no results
+    (`temp_size`). What a loop driven from Python takes inside comes on top.
+    """
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
+    peak_memory_in_bytes: int
+
+
 class Wrapped(Protocol):
     """A jitted function: it is called, traced and lowered with the function's arguments."""
 
@@ -81,6 +95,17 @@ class Traced:
         self.state = state  # the Refs behind inputs, once the graph has none
         self.placement = placement  # how arguments and results lie over devices
         self._backend = backend
+        self._recorded: Traced | None = None
+
+    @property
+    def recorded(self) -> Traced:
+        """What the function did, which is differentiated and batched: before Refs and effects became arrays for compilation."""
+        return self._recorded or self
+
+    def _rewritten(self, graph: Graph, out_tree: Any, donated: tuple[int, ...], placement: Any, state: Any) -> Traced:
+        made = Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
+        made._recorded = self.recorded
+        return made
 
     @property
     def out_info(self) -> Any:
@@ -118,7 +143,7 @@ class Traced:
             return self
         placement = self.placement if state is None else with_refs(self.placement, graph, state.closed, state.written)
         donated = self.donated if state is None else ()
-        return Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
+        return self._rewritten(graph, out_tree, donated, placement, state)
 
     def _with_token(self) -> Traced:
         """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""
@@ -128,7 +153,7 @@ class Traced:
         results = tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
         out_tree = tree.structure(_BesidesToken(results, 0))
         placement = self.placement and self.placement.widened(graph)
-        return Traced(graph, self.in_tree, out_tree, self.donated, self._backend, self.path, placement, self.state)
+        return self._rewritten(graph, out_tree, self.donated, placement, self.state)
 
 
 class _BesidesToken:
@@ -259,11 +284,8 @@ class Compiled(Stage):
         """As `Lowered.cost_analysis`."""
         return cost_analysis(self.plan)
 
-    def memory_analysis(self) -> dict[str, int]:
-        """Bytes of arguments and results, and of results that take over donated arguments (`alias_size`); bytes that
-        one call takes at its worst moment with nothing donated (`peak_memory`), and how many of them are no results
-        (`temp_size`). What a loop driven from Python takes inside comes on top.
-        """
+    def memory_analysis(self) -> MemoryStats:
+        """What one call takes."""
         plan, executable = self.plan, self.executable
         results = {plan.slot_of[plan.aliases.get(v, v)]: v.aval.nbytes for v in plan.outputs if isinstance(v, Var)}
         given = {executable.inputs[position]: 0 for position in self.traced.donated}
@@ -271,13 +293,13 @@ class Compiled(Stage):
             if output.reuse in given:
                 given[output.slot] = output.nbytes
         peak = executable.planned_peak(others={slot.index: slot.aval.nbytes for slot in plan.slots})
-        return {
-            "argument_size_in_bytes": sum(v.aval.nbytes for v in plan.graph.invars),
-            "output_size_in_bytes": sum(v.aval.nbytes for v in plan.outputs),
-            "alias_size_in_bytes": sum(given.get(slot, 0) for slot in results),
-            "temp_size_in_bytes": max(peak - sum(results.values()), 0),
-            "peak_memory_in_bytes": peak,
-        }
+        return MemoryStats(
+            argument_size_in_bytes=sum(v.aval.nbytes for v in plan.graph.invars),
+            output_size_in_bytes=sum(v.aval.nbytes for v in plan.outputs),
+            alias_size_in_bytes=sum(given.get(slot, 0) for slot in results),
+            temp_size_in_bytes=max(peak - sum(results.values()), 0),
+            peak_memory_in_bytes=peak,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))

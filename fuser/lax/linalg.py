@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuser.errors import UnsupportedError
 from fuser.gaps import absent
 from fuser.ir.types import is_complex
 from fuser.lax.factorisations import (
@@ -27,7 +26,9 @@ from fuser.lax.factorisations import (
     tridiagonal,
     tridiagonal_solve,
 )
+from fuser.lax.marks import stop_gradient
 from fuser.lax.movement import expand_dims, squeeze
+from fuser.lax.pivoting import column_order, in_order
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value
 from fuser.ops.factorisations import eig_p, hessenberg_p, lu_p, schur_p, tridiagonal_p
@@ -110,12 +111,19 @@ def eigh(
     return v, w
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, Any]:
-    """(q, r) with q r = x: q has orthonormal columns, r is upper triangular; q is square if `full_matrices`. `use_magma` changes nothing."""
-    if pivoting:
-        raise UnsupportedError("qr does not pivot; call it without pivoting, or use svd to find the rank")
-    q, r = bind(qr_p, as_value(x, "qr"), full_matrices=bool(full_matrices))
-    return q, r
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, ...]:
+    """(q, r) with q r = x: q has orthonormal columns, r is upper triangular; q is square if `full_matrices`. `use_magma` changes nothing.
+
+    With `pivoting` (q, r, p): q r = x[..., p], and the magnitudes on the diagonal of r fall; derivatives take p as it is.
+    """
+    value = as_value(x, "qr")
+    if not pivoting:
+        q, r = bind(qr_p, value, full_matrices=bool(full_matrices))
+        return q, r
+    check_matrices("qr", type_of(value))
+    order = column_order(stop_gradient(value))
+    q, r = bind(qr_p, in_order(value, order), full_matrices=bool(full_matrices))
+    return q, r, order
 
 
 def svd(

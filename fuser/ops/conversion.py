@@ -89,7 +89,7 @@ convert_element_type_p: Primitive = register(
         type=_convert_type,
         eval=lambda x, new_dtype, weak_type=False: S.convert(x, np.dtype(new_dtype)),
         lower=lambda x, new_dtype, weak_type=False: _convert_lower(x, np.dtype(new_dtype)),
-        jvp=(lambda t, x, out, new_dtype, weak_type=False: bind(convert_element_type_p, t, new_dtype=new_dtype),),
+        jvp=(lambda t, x, out, **params: bind(convert_element_type_p, t, **params),),
         transpose=_convert_transpose,
         samples=_convert_samples,
     )

@@ -179,7 +179,7 @@ def divided(traced: Traced) -> Lowered | None:
         return None
     graph, consts = close(inline_calls(traced.graph, DIVIDED))
     placement = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(graph.outvars))
-    lying = [v._data.sharding if isinstance(v, Array) and hasattr(v._data, "sharding") else None for v in consts]
+    lying = [v._data.sharding if _decides(v) else None for v in consts]
     if config.meshes and not config.meshes[-1][1] and any(isinstance(s, Device) for s in placement.given):
         raise ValueError(
             "Mesh context manager should not be used with jit when backend or device is also specified as an argument to jit."
@@ -189,7 +189,7 @@ def divided(traced: Traced) -> Lowered | None:
     _check_devices(traced, graph, given[len(consts) :], wanted)
     mesh = _mesh(graph, [*given, *wanted])
     if mesh is None:
-        return _on_one(traced, [s for s in (*given, *wanted) if s is not None])
+        return _on_one(traced, [s for s in (*given[len(consts) :], *wanted) if s is not None])
     known = [_spec(s, v.aval.ndim, mesh) for s, v in zip(given, graph.invars)]
     _check_given(given[len(consts) :], placement)
     for sharding, var in zip(given, graph.invars):
@@ -214,6 +214,17 @@ def divided(traced: Traced) -> Lowered | None:
         _written(spec, known_layouts, mesh) if s is None and free else s for s, spec in zip(layouts, found.out_specs)
     ]
     return SpreadLowered(traced, found, consts, written)
+
+
+def _decides(const: Any) -> bool:
+    """Whether a value that a function closes over says where it runs, as one that a type or another process divides does.
+
+    Arguments, results and constraints say it otherwise, and the value comes to them.
+    """
+    data = const._data if isinstance(const, Array) else None
+    if not isinstance(data, Shards) or not isinstance(data.sharding, NamedSharding):
+        return False
+    return not data.sharding.mesh.are_all_axes_auto or not data.sharding.is_fully_addressable
 
 
 def _said(sharding: Any, what: str) -> Sharding | None:
@@ -297,11 +308,7 @@ def _summed(graph: Graph, layouts: Sequence[NamedSharding | None]) -> Graph:
 def _of_a_mesh(graph: Graph) -> Iterator[Any]:
     """The meshes that equations and constants name, those in calls too."""
     for value in graph.consts:
-        if (
-            isinstance(value, Array)
-            and isinstance(value._data, Shards)
-            and isinstance(value._data.sharding, NamedSharding)
-        ):
+        if _decides(value):
             yield value._data.sharding.mesh
     for eqn in graph.eqns:
         if eqn.primitive is shard_map_p:

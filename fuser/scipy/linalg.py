@@ -228,13 +228,13 @@ def qr(
 ) -> Any:
     """(Q, R) with Q R = a: Q square ("full") or with as many columns as are needed ("economic"); (R,) for mode "r".
 
-    ValueError for another mode, UnsupportedError for pivoting.
+    With `pivoting` the permutation of columns p comes last, Q R = a[..., p], and the diagonal of R falls. ValueError for another mode.
     """
     (x,) = promote_inexact("qr", a)
     if mode not in ("full", "r", "economic"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
-    q, r = lax.linalg.qr(x, pivoting=pivoting, full_matrices=mode != "economic")
-    return (r,) if mode == "r" else (q, r)
+    q, *rest = lax.linalg.qr(x, pivoting=pivoting, full_matrices=mode != "economic")
+    return tuple(rest) if mode == "r" else (q, *rest)
 
 
 def qr_multiply(
@@ -245,13 +245,16 @@ def qr_multiply(
     conjugate: bool = False,
     overwrite_a: bool = False,
     overwrite_c: bool = False,
-) -> tuple[Any, Any]:
-    """(Q c or c Q, R) for a = Q R with the economic Q; mode "right" is c Q, "left" Q c. `conjugate` conjugates Q."""
+) -> tuple[Any, ...]:
+    """(Q c or c Q, R) for a = Q R with the economic Q; mode "right" is c Q, "left" Q c. `conjugate` conjugates Q.
+
+    With `pivoting` (Q c or c Q, R, p) for a[..., p] = Q R.
+    """
     if mode not in ("right", "left"):
         raise ValueError(f"Mode argument should be one of ['right', 'left'], got {mode}.")
     x, y = promote_inexact("qr_multiply", a, c)
     vector = y.ndim == 1
-    q, r = lax.linalg.qr(x, pivoting=pivoting, full_matrices=False)
+    q, *rest = lax.linalg.qr(x, pivoting=pivoting, full_matrices=False)
     rows, columns = q.shape[-2:]
     extent = y.shape[-1] if mode == "right" else y.shape[0]
     if extent != (rows if mode == "right" else columns):
@@ -262,7 +265,7 @@ def qr_multiply(
     q = fnp.conj(q) if conjugate else q
     matrix = (y[None, :] if mode == "right" else y[:, None]) if vector else y
     found = fnp.matmul(matrix, q) if mode == "right" else fnp.matmul(q, matrix)
-    return (fnp.ravel(found) if vector else found), r
+    return (fnp.ravel(found) if vector else found, *rest)
 
 
 # Systems.

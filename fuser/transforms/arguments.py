@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
@@ -56,7 +57,7 @@ def leaf_values(leaves: Sequence[Any], what: str) -> list[Any]:
             values.append(as_value(leaf))
         except TypeError:
             raise TypeError(
-                f"{what} has a leaf of type {type(leaf).__name__} ({leaf!r}), which is no array; "
+                f"{what}: the leaf {leaf!r} is {dtypes.in_words(leaf)}, which is no array of numbers; "
                 f"pass arrays and numbers in tuples, lists, dicts or registered classes ({current_source().short})"
             ) from None
     return values

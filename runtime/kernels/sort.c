@@ -20,6 +20,7 @@ typedef JOIN(uint, BITS, _t) KEY;
 #define MANY (1 << 16)
 #define PARTS 16
 #define BLOCK 256
+#define SPREAD 12  // bits that digits have beyond the number of items, so that they tell nearly all apart
 #define FEW 64     // items that are sorted by insertion where digits of all their bits would take longer
 #define GLANCE 16  // elements that are looked at together for one that is greater than those held
 #define EACH (1 << 16)  // items between two looks at whether to stop
@@ -68,25 +69,52 @@ INLINE int lossy(KEY bits) {
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Sorts a by the lowest `bits` of its keys, with b as room; gives the one of them that holds the result.
-static item *by_digits(item *a, item *b, int64_t n, int bits) {
-  for (int shift = 0; shift < bits; shift += 8) {
-    uint32_t counts[256] = {0};
-    for (int64_t i = 0; i < n; ++i) ++counts[a[i].key >> shift & 255];
-    uint32_t at[256], total = 0;
-    int single = 0;
-    for (int d = 0; d < 256; ++d) {
-      at[d] = total;
-      total += counts[d];
-      single |= counts[d] == n;
-    }
-    if (single) continue;
-    for (int64_t i = 0; i < n; ++i) b[at[a[i].key >> shift & 255]++] = a[i];
-    item *const other = a;
-    a = b;
-    b = other;
+// Moves the items of a to b in the order of one digit, which `counts` has counted.
+static void deal(const item *restrict a, item *restrict b, int64_t n, int shift, const uint32_t *counts) {
+  uint32_t at[256], total = 0;
+  for (int d = 0; d < 256; ++d) {
+    at[d] = total;
+    total += counts[d];
   }
-  return a;
+  for (int64_t i = 0; i < n; ++i) b[at[a[i].key >> shift & 255]++] = a[i];
+}
+
+// Whether insertion sorts what is nearly in order with at most `most` moves; what it leaves is no less in order, and as stable.
+static int put_right(item *a, int64_t n, int64_t most) {
+  for (int64_t i = 1; i < n; ++i) {
+    if (a[i - 1].key <= a[i].key) continue;
+    const item moved = a[i];
+    int64_t j = i;
+    for (; j > 0 && a[j - 1].key > moved.key; --j) a[j] = a[j - 1];
+    a[j] = moved;
+    if ((most -= i - j) < 0) return 0;
+  }
+  return 1;
+}
+
+// Sorts a by the lowest `bits` of its keys, with b as room; gives the one of them that holds the result.
+//
+// The highest digits that differ tell nearly all items apart where keys are spread: then few moves put the rest right. Where
+// they do not, all digits are gone through.
+static item *by_digits(item *a, item *b, int64_t n, int bits) {
+  uint32_t counts[BITS / 8][256];
+  int digits[BITS / 8], found = 0, enough = 1;
+  const int all = (bits + 7) / 8;
+  memset(counts, 0, all * sizeof counts[0]);
+  for (int64_t i = 0; i < n; ++i)
+    for (int digit = 0; digit < all; ++digit) ++counts[digit][a[i].key >> 8 * digit & 255];
+  for (int digit = 0; digit < all; ++digit)
+    if (counts[digit][a[0].key >> 8 * digit & 255] != n) digits[found++] = digit;
+  while (enough < BITS / 8 && (8 * enough <= SPREAD || n >> (8 * enough - SPREAD))) ++enough;
+  for (int first = found > enough + 1 ? found - enough : 0;; first = 0) {
+    for (int k = first; k < found; ++k) {
+      deal(a, b, n, 8 * digits[k], counts[digits[k]]);
+      item *const other = a;
+      a = b;
+      b = other;
+    }
+    if (!first || put_right(a, n, n)) return a;
+  }
 }
 
 static void by_insertion(item *a, int64_t n) {

@@ -105,9 +105,22 @@ def test_argument_that_is_no_array():
         line = here(1)
         fuser.jit(lambda d: d)({"a": "text"})
     assert str(caught.value) == (
-        "argument d['a'] of <lambda> is a str, which is no array; pass an array or a number, "
+        "argument d['a'] of <lambda> is a str, which is no array of numbers; pass an array or a number, "
         f"or make the argument static with static_argnums ({line})"
     )
+
+
+@pytest.mark.parametrize("dtype", ["O", "U1", "M8[D]", [("a", "f4")]])
+def test_array_that_holds_no_numbers(dtype):
+    array = np.zeros(2, dtype)
+    with pytest.raises(
+        TypeError, match=re.escape(f"is a NumPy array of dtype {array.dtype}, which is no array of numbers")
+    ):
+        fuser.jit(lambda x: x)(array)
+    with pytest.raises(
+        TypeError, match=re.escape(f"is a NumPy array of dtype {array.dtype}, which is no array of numbers")
+    ):
+        fuser.grad(lambda x: x)(array)
 
 
 def test_result_that_is_no_array():

@@ -72,8 +72,24 @@ def _by_types(lib: Any) -> Any:
         return sums(x), x.argmax(-1), x.prod(0), x.reshape(32), lib.numpy.ravel(lib.device_put(X, lib.P("y")))
 
 
+def _closed_over(lib: Any) -> Any:
+    """Arguments, results and constraints say where a program runs, and not what it closes over."""
+    rows, all_of_it = _put(lib, "x"), _put(lib)
+    here, there = (lib.device_put(X, lib.devices()[n]) for n in (0, 3))
+    plain = lib.numpy.asarray(X)
+    held = [rows, here, there]
+    found = [lib.jit(lambda y, c=c: y + c)(y) for c in held for y in (plain, here, there, all_of_it, rows)]
+    found += [lib.jit(lambda c=c: c * 2)() for c in held]
+    out = lib.NamedSharding(mesh_of(lib, x=4, y=2), lib.P("y"))
+    found += [lib.jit(lambda y, c=c: y * c, out_shardings=out)(plain) for c in held]
+    found.append(lib.jit(lambda y: lib.lax.with_sharding_constraint(y, out) * there)(plain))
+    return found, [str(x.committed) for x in found]
+
+
 @pytest.mark.parametrize(
-    "program", [_by_types, _alike_made, _described, _of_all_processes, _typed], ids=lambda p: p.__name__[1:]
+    "program",
+    [_by_types, _alike_made, _described, _of_all_processes, _typed, _closed_over],
+    ids=lambda p: p.__name__[1:],
 )
 def test_results_and_how_they_lie(program: Callable[[Any], Any]) -> None:
     (found, structure), (wanted, expected) = (lib.tree.flatten(program(lib)) for lib in (fuser, jax))

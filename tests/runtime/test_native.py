@@ -259,7 +259,7 @@ def test_arrays_that_are_none():
     f = fuser.jit(lambda x: x)
     f(X)
     for wrong in (X.astype(">f4"), np.array(["a"]), "a", object()):
-        with pytest.raises(TypeError, match="which is no array; pass an array or a number"):
+        with pytest.raises(TypeError, match="which is no array of numbers; pass an array or a number"):
             f(wrong)
 
 

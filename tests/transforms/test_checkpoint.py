@@ -148,7 +148,7 @@ def test_the_memory_of_a_deep_gradient_falls() -> None:
         "merged": fuser.checkpoint(three, prevent_cse=False),
     }
     programs = {name: deep(layer).lower(weights, x).compile() for name, layer in options.items()}
-    peak = {name: program.memory_analysis()["peak_memory_in_bytes"] for name, program in programs.items()}
+    peak = {name: program.memory_analysis().peak_memory_in_bytes for name, program in programs.items()}
     assert peak["remat"] * 3 < peak["plain"]
     assert peak["remat"] < peak["dots"] < peak["plain"]
     assert peak["merged"] == peak["plain"], "without barriers what is computed again is merged with the first time"

@@ -271,3 +271,35 @@ def test_the_text_of_a_jaxpr_with_calls_is_read_back() -> None:
     assert "jit[name='<lambda>'] a" in str(graph)
     again = parse(str(graph))
     np.testing.assert_allclose(evaluate(again, [np.float32(3)])[0], 6 + 2 * np.sin(np.float32(3)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("apply", [fuser.grad, lambda f: lambda x: fuser.vmap(f)(x[None])[0], fuser.jit])
+def test_effects_of_a_function_that_ran_by_itself_before(apply):
+    """What was compiled for a call has its effects as arrays; what is transformed is the function as it was traced."""
+    seen = []
+
+    @fuser.jit
+    def f(x):
+        fuser.debug.callback(lambda value: seen.append(float(value)), x)
+        return fnp.sin(x)
+
+    f(fnp.float32(2.0))
+    found = apply(f)(fnp.float32(1.0))
+    fuser.effects_barrier()
+    assert seen == [2.0, 1.0]
+    wanted = np.cos(1.0) if apply is fuser.grad else np.sin(1.0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_state_of_a_function_that_ran_by_itself_before():
+    total = fuser.new_ref(fnp.zeros(()))
+
+    @fuser.jit
+    def add(x):
+        total[...] += x
+        return 2 * x
+
+    add(1.0)
+    assert fuser.jit(lambda x: add(x) + add(x))(3.0) == 12
+    assert fuser.vmap(lambda x: add(1.0) * x)(fnp.ones(2)).tolist() == [2, 2]
+    assert total[...] == 8

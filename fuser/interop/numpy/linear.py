@@ -1,4 +1,4 @@
-"""NumPy's products and norms on traced arrays: dot, tensordot, einsum, outer, trace, norms. Factorisations are refused by name."""
+"""NumPy's products, norms, inverses and systems on traced arrays: dot, tensordot, einsum, outer, trace, norm, inv, solve."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import fuser.numpy as fnp
+from fuser.interop.numpy.checks import exempted, notice
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.creation import common_dtype
 from fuser.interop.numpy.dispatch import Handler, implements
@@ -133,3 +134,44 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     extreme = fnp.max if ord > 0 else fnp.min
     result = extreme(sums, axis=second, keepdims=True)
     return result if keepdims else fnp.squeeze(result, axes)
+
+
+# Inverses and systems, by factorisations of our own. One that meets a pivot of 0 leaves an infinity or nan in its result.
+
+
+def _by_numpy(context: Context, function: Any, *args: Any) -> Any:
+    from fuser.interop.numpy.library import call_numpy  # which needs the table of functions complete
+
+    return call_numpy(context, function, args, {})
+
+
+def _is_square(x: TracedArray) -> bool:
+    real = x.dtype.kind in "iub" or x.dtype in (np.float32, np.float64)
+    return real and x.ndim >= 2 and x.shape[-1] == x.shape[-2] and x.size > 0
+
+
+def _solved(context: Context, function: Any, *operands: TracedArray) -> TracedArray:
+    dtype = np.dtype(np.float64 if any(o.dtype.kind in "iub" for o in operands) else common_dtype(*operands))
+    with exempted(masked=True):
+        found = function(*(o.lifted(dtype) for o in operands))
+    notice(fnp.any(fnp.logical_not(fnp.isfinite(found))))
+    return wrapped(context, found, dtype=dtype)
+
+
+@implements(np.linalg.inv)
+def _inv(context: Context, a: Any) -> Any:
+    x = as_traced(context, a)
+    return _solved(context, fnp.linalg.inv, x) if _is_square(x) else _by_numpy(context, np.linalg.inv, a)
+
+
+@implements(np.linalg.solve)
+def _solve(context: Context, a: Any, b: Any) -> Any:
+    x, y = as_traced(context, a), as_traced(context, b)
+    fits = _is_square(x) and (y.dtype.kind in "iub" or y.dtype in (np.float32, np.float64)) and y.size > 0
+    if not fits or x.shape[-1] != (y.shape[0] if y.ndim == 1 else y.shape[-2] if y.ndim else 0):
+        return _by_numpy(context, np.linalg.solve, a, b)
+    if y.ndim == 1 and x.ndim == 2:
+        return _solved(context, fnp.linalg.solve, x, y)
+    if y.ndim == 1:
+        return _solved(context, lambda x, y: fnp.linalg.solve(x, y[:, None])[..., 0], x, y)
+    return _solved(context, fnp.linalg.solve, x, y)

@@ -415,20 +415,20 @@ def sort(
 ) -> TracedArray:
     """`np.sort`."""
     x = as_traced(context, a)
-    if is_long(context, x, axis):
+    if x.dtype.kind == "c" and is_long(context, x, axis):
         return _by_numpy(context, np.sort, x, axis)  # type: ignore[no-any-return]
-    return TracedArray(context, fnp.sort(as_traced(context, a).lifted(), axis))
+    return TracedArray(context, fnp.sort(x.lifted(), axis))
 
 
 @implements(np.argsort)
 def argsort(
     context: Context, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
 ) -> TracedArray:
-    """`np.argsort`; equal elements of short rows keep their order."""
+    """`np.argsort`; equal elements keep their order."""
     x = as_traced(context, a)
-    if is_long(context, x, axis):
+    if x.dtype.kind == "c" and is_long(context, x, axis):
         return _by_numpy(context, np.argsort, x, axis, kind, stable=stable)  # type: ignore[no-any-return]
-    return TracedArray(context, to_dtype(fnp.argsort(as_traced(context, a).lifted(), axis), np.dtype(np.intp)))
+    return TracedArray(context, to_dtype(fnp.argsort(x.lifted(), axis), np.dtype(np.intp)))
 
 
 @implements(np.searchsorted)
@@ -483,7 +483,7 @@ def _histogram(
             raise untraceable(
                 f"np.histogram with bins={bins!r} has as many bins as the values need", "give their number"
             )
-        return _by_numpy(context, np.histogram, a, bins, range, density, weights)
+        return _by_numpy(context, np.histogram, a, bins, range, density=density, weights=weights)
     x = as_traced(context, a)
     edges = np.histogram_bin_edges(np.zeros(1, x.dtype), np.asarray(bins) if np.ndim(bins) else bins, range)
     dtype = floats(x, edges)

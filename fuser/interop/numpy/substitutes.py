@@ -129,7 +129,8 @@ def _nonzero(a: np.ndarray) -> Any:
 
 @_substitutes(np.histogram)
 def _histogram(a: np.ndarray, bins: Any = 10, range: Any = None, **options: Any) -> Any:
-    plain = range is None and not _given(options, density=False, weights=None) and type(bins) is int
+    plain = range is None and not _given(options, weights=None, density=options.get("density") or None)
+    plain = plain and not options.get("density") and type(bins) is int
     if not plain or a.dtype.kind != "f" or not a.flags.c_contiguous or bins < 1:
         return None
     low, high = a.min(), a.max()
