@@ -16,9 +16,9 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton import radix_sort
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn
-from fuser.ir.types import is_inexact
+from fuser.ir.types import is_inexact, short_dtype
 from fuser.ops.order import POSITION
-from fuser.ops.selection import MOST_SELECTED
+from fuser.ops.selection import MOST_SELECTED, SELECTED
 from fuser.partition.group import FusionGroup, Refusal
 
 SMALLEST, LARGEST = 4096, 8192  # elements of one of several blocks
@@ -72,6 +72,8 @@ def select_largest(keys, before, kept, length, count, blocks, wanted, BLOCK: tl.
 def refusal(eqn: Eqn) -> str | None:
     """Why a selection is torch's to make; None where it is made here."""
     wanted, length = eqn.params["k"], eqn.invars[0].aval.shape[-1]
+    if eqn.invars[0].aval.dtype not in SELECTED:
+        return f"torch selects among {short_dtype(eqn.invars[0].aval.dtype)}"
     if length > LARGEST and wanted > MOST_SELECTED:
         return f"torch selects {wanted} of {length} elements, which no block holds {KEPT} times over"
     return None
