@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.custom_batching  # noqa: F401  (programs reach it through jax)
+import jax.custom_batching
 import numpy as np
 import pytest
 
