@@ -124,7 +124,8 @@ __version__ = "0.1.0"
 
 # What a program that only runs does not need, and where it is.
 _LATER = {
-    **dict.fromkeys(("checkpoint", "checkpoint_name", "checkpoint_policies", "remat"), "fuser.transforms.checkpoint"),
+    **dict.fromkeys(("checkpoint", "checkpoint_name", "remat"), "fuser.transforms.checkpoint"),
+    "checkpoint_policies": "fuser.transforms.checkpoint_policies",
     "closure_convert": "fuser.transforms.closures",
     "ds": "fuser.ref.indices",
     **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "fuser.ref"),
@@ -142,6 +143,7 @@ _LATER = {
     "fwd_and_bwd": "fuser.api.forward_backward",
     "live_arrays": "fuser.runtime.living",
     **dict.fromkeys(("host_count", "host_id", "host_ids", "memory", "process_indices"), "fuser.parallel.arrays"),
+    **dict.fromkeys(("get_abstract_mesh", "get_mesh", "use_abstract_mesh"), "fuser.parallel.mesh"),
     **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),
     **dict.fromkeys(
         ("clear_caches", "ensure_compile_time_eval", "named_call", "named_scope", "print_environment_info"),

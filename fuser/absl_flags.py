@@ -8,9 +8,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fuser.config import FLAGS, JAX_NAMES, config
+from fuser.config import FLAGS, config
+from fuser.jax_settings import TRANSLATED
 
-_NAMES = {own: jax for jax, own in JAX_NAMES.items()}
+# JAX's names of settings, and how each is read.
+_READERS = {name: read for name, (_, read, _) in FLAGS.items() if name not in {t.name for t in TRANSLATED.values()}} | {
+    name: FLAGS[translated.name][1] for name, translated in TRANSLATED.items()
+}
 
 
 def define_flags(absl: Any = None) -> None:
@@ -18,12 +22,12 @@ def define_flags(absl: Any = None) -> None:
     from absl import app, flags
 
     known = absl or flags
-    for name, (_, read, _) in FLAGS.items():
-        flag = f"jax_{_NAMES.get(name, name)}"
+    for name, read in _READERS.items():
+        flag = f"jax_{name}"
         if flag in known.FLAGS:
             continue
         define = known.DEFINE_bool if read.__name__ == "_boolean" else known.DEFINE_string
-        define(flag, None, f"fuser's setting {name}.")
+        define(flag, None, f"The setting {name}: see docs/environment.md.")
     app.call_after_init(lambda: take_flags(known))
 
 
@@ -32,11 +36,11 @@ def take_flags(absl: Any = None) -> None:
     from absl import flags
 
     values = (absl or flags).FLAGS
-    for name, (_, read, _) in FLAGS.items():
-        flag = f"jax_{_NAMES.get(name, name)}"
+    for name, read in _READERS.items():
+        flag = f"jax_{name}"
         if flag in values and values[flag].present:
             value = values[flag].value
-            config.update(name, read(value) if isinstance(value, str) else value)
+            config.update(flag, read(value) if isinstance(value, str) else value)
 
 
 def parse_flags() -> None:

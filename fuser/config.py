@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fuser.jax_settings import FIXED, FIXED_BARE, TRANSLATED, WITHOUT_EFFECT
+
 
 def _boolean(text: str) -> bool:
     return text.strip().lower() in ("1", "true", "yes", "on")
@@ -86,6 +88,12 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "auto_pcast": ("FUSER_AUTO_PCAST", _boolean, True),  # operands that vary along different mesh axes go together
     "explain_cache_misses": ("FUSER_EXPLAIN_CACHE_MISSES", _boolean, False),  # why a function is traced is logged
     "graph_sources": ("FUSER_GRAPH_SOURCES", _boolean, True),  # str(graph) has the user's line behind each equation
+    "logging_level": (
+        "FUSER_LOGGING_LEVEL",
+        str,
+        "NOTSET",
+    ),  # of the logger "fuser", which writes to stderr once it is set
+    "high_dynamic_range_gumbel": ("FUSER_HIGH_DYNAMIC_RANGE_GUMBEL", _boolean, False),  # gumbel(mode="high") by default
 }
 _LEVELS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 # Settings that stand for several: each of these gets their value.
@@ -115,28 +123,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "default_matmul_precision": (None, "", *_PRECISIONS),
     "legacy_prng_key": ("allow", "warn", "error"),
     "explicit_x64_dtypes": ("warn", "error", "allow"),
+    "logging_level": ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
     "transfer_guard": (None, *_LEVELS),
     **dict.fromkeys(TOGETHER["transfer_guard"], (None, *_LEVELS)),
     "array_garbage_collection_guard": (None, "allow", "log", "fatal"),
-}
-# What JAX's setting traceback_filtering says of the setting traceback.
-_TRACEBACKS = dict.fromkeys(("auto", "tracebackhide", "remove_frames", "quiet_remove_frames"), "short") | {
-    "off": "full"
-}
-CHOICES["traceback_filtering"] = tuple(_TRACEBACKS)
-# Settings of JAX that have one value here: it can be read, and set to what it is.
-FIXED: dict[str, Any] = {
-    "debug_key_reuse": False,
-    "mutable_array_checks": True,
-}
-# Settings by which JAX chooses between two implementations of one thing: they can be set, and change nothing here.
-INDIFFERENT: dict[str, Any] = {"custom_vjp3": False, "softmax_custom_jvp": False}
-# JAX's names for what has another name here.
-JAX_NAMES = {
-    "enable_checks": "check",
-    "compilation_cache_dir": "cache_dir",
-    "enable_compilation_cache": "cache",
-    "compilation_cache_max_size": "cache_limit",
 }
 # What a traced program depends on: programs are kept for each combination of these.
 TRACED = (
@@ -155,6 +145,7 @@ TRACED = (
     "legacy_prng_key",
     "default_prng_impl",
     "threefry_partitionable",
+    "high_dynamic_range_gumbel",
     "enable_custom_prng",
     "no_execution",
     "default_device",
@@ -169,23 +160,38 @@ PLATFORMS = ("cpu", "gpu", "cuda")
 _HIDDEN: dict[str, Any] = {"user_contexts": (), "meshes": (), "profiling": False}
 
 
+def _own(name: str) -> str:
+    return name.removeprefix("jax_").removeprefix("fuser_")
+
+
 def _flag(name: str) -> str:
     """The setting of that name, JAX's names among them; AttributeError where there is none."""
-    own = name.removeprefix("jax_").removeprefix("fuser_")
-    own = JAX_NAMES.get(own, own)
-    if own not in FLAGS and own not in _HIDDEN and own not in INDIFFERENT:
-        raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
+    own = _own(name)
+    if own in TRANSLATED:
+        return TRANSLATED[own].name
+    if own not in FLAGS and own not in _HIDDEN and own not in WITHOUT_EFFECT:
+        raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}, and JAX's")
     return own
 
 
-def _is_fixed(name: str, value: Any) -> bool:
-    """Whether a setting has one value, and this is it; ValueError if it is not."""
-    own = name.removeprefix("jax_")
-    if own not in FIXED:
-        return False
-    if value != FIXED[own]:
-        raise ValueError(f"the setting {own} of JAX is always {FIXED[own]!r} here, got {value!r}")
-    return True
+def _fixed(name: str) -> tuple[Any, str] | None:
+    """The one value of a setting of JAX that has one here, and what to use in place of another."""
+    return FIXED_BARE.get(name) or FIXED.get(name.removeprefix("jax_"))
+
+
+def _setting(name: str, value: Any) -> dict[str, Any]:
+    """A setting's name here and its value, checked; nothing where it has one value and this is it."""
+    fixed = _fixed(name)
+    if fixed is not None:
+        if value != fixed[0]:
+            raise ValueError(
+                f"the setting {_own(name)} of JAX is always {fixed[0]!r} here, got {value!r}; instead: {fixed[1]}"
+            )
+        return {}
+    own = _own(name)
+    if own in TRANSLATED:
+        return {TRANSLATED[own].name: TRANSLATED[own].taken(value)}
+    return {_flag(name): _checked(_flag(name), value)}
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -204,7 +210,7 @@ class Config:
     """The flags, as attributes. Values set with `using` belong to the thread that set them."""
 
     def __init__(self) -> None:
-        self._values = {name: self._initial(name) for name in FLAGS} | _HIDDEN | INDIFFERENT
+        self._values = {name: self._initial(name) for name in FLAGS} | _HIDDEN | WITHOUT_EFFECT
         self._traced: tuple[Any, ...] | None = None
         self._local = threading.local()
         self._watchers: dict[str, list[Callable[[Any, bool], object]]] = {}
@@ -229,8 +235,11 @@ class Config:
         try:
             return self._values[name]
         except KeyError:
-            fixed = name.removeprefix("jax_")
-            return FIXED[fixed] if fixed in FIXED else getattr(self, _flag(name))
+            fixed, own = _fixed(name), _own(name)
+            if fixed is not None:
+                return fixed[0]
+            found = getattr(self, _flag(name))
+            return TRANSLATED[own].given(found) if own in TRANSLATED else found
 
     def config_with_absl(self) -> None:
         """Settings as flags of absl's command line, read by its `app.run`."""
@@ -253,13 +262,6 @@ class Config:
     def read(self, name: str) -> Any:
         """A setting by its name, as this thread has it."""
         return getattr(self, name)
-
-    @property
-    def jax_traceback_filtering(self) -> str:
-        """JAX's name for `traceback`, and its value for what that is."""
-        return "off" if self.traceback == "full" else "auto"
-
-    traceback_filtering = jax_traceback_filtering
 
     @property
     def x64_enabled(self) -> bool:
@@ -293,14 +295,23 @@ class Config:
 
         AttributeError for a name that there is not; ValueError for a value that the setting cannot have.
         """
-        if _is_fixed(name, value):
-            return
-        if name.removeprefix("jax_") == "traceback_filtering":
-            name, value = "traceback", _TRACEBACKS[_checked("traceback_filtering", value)]
-        name = _flag(name)
+        for own, checked in _setting(name, value).items():
+            self._set(own, checked)
+
+    def take_environment(self) -> None:
+        """Set what JAX's environment variables say (`JAX_ENABLE_X64=1`), where fuser's own of the setting is not set."""
+        for variable, text in os.environ.items():
+            name = variable.lower()
+            if not variable.startswith("JAX_") or _own(name) not in {*FLAGS, *TRANSLATED} or not text:
+                continue
+            own, read, _ = FLAGS[_flag(name)]
+            if own not in os.environ:
+                self.update(name, read(text))
+
+    def _set(self, name: str, value: Any) -> None:
         for part in TOGETHER.get(name, ()):
             self.update(part, "allow" if value is None else value)
-        old, self._values[name] = self._values[name], _checked(name, value)
+        old, self._values[name] = self._values[name], value
         self._traced = None
         try:
             self._announce(name, value, False)
@@ -319,7 +330,7 @@ class Config:
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
         """Set flags for the current thread while the block runs."""
-        values = {_flag(n): _checked(_flag(n), value) for n, value in values.items() if not _is_fixed(n, value)}
+        values = {own: checked for n, value in values.items() for own, checked in _setting(n, value).items()}
         for name in values.keys() & TOGETHER.keys():
             values |= dict.fromkeys(TOGETHER[name], values[name])
         saved = dict(self._local.__dict__)

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parent.parent / "fuser"
 FILES = sorted(ROOT.rglob("*.py"))
 # An arrow goes only to the left; what stands together may import each other.
 ORDER = (
-    {"config", "errors", "absl_flags", "importing"},
+    {"config", "jax_settings", "errors", "absl_flags", "importing"},
     {"runtime"},
     {"ir"},
     {"trace", "frames"},

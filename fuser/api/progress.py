@@ -39,6 +39,21 @@ def compiling(name: str, types: Sequence[Any]) -> None:
     _log("Compiling jit(%s) with argument types %s", name, lambda: ", ".join(map(str, types)))
 
 
+def _level(level: str | None, of_thread: bool) -> None:
+    """The setting `logging_level`: the logger's level, and a handler once it is set."""
+    if of_thread or level == "NOTSET":
+        return
+    import logging
+
+    logger = logging.getLogger("fuser")
+    logger.setLevel(level or "NOTSET")
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+
+
+config.watch("logging_level", _level)
+
+
 def _log(words: str, *values: Any) -> None:
     import logging  # here: `import fuser` does without
 

@@ -45,6 +45,20 @@ class ArgInfo:
         return self._aval.dtype
 
 
+@dataclasses.dataclass(frozen=True)
+class MemoryStats:
+    """Bytes of a compiled function's arguments and results, and of results that take over donated arguments (`alias_size`); bytes
+    that one call takes at its worst moment with nothing donated (`peak_memory`), and how many of them are no results
+    (`temp_size`). What a loop driven from Python takes inside comes on top.
+    """
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
+    peak_memory_in_bytes: int
+
+
 class Wrapped(Protocol):
     """A jitted function: it is called, traced and lowered with the function's arguments."""
 
@@ -270,11 +284,8 @@ class Compiled(Stage):
         """As `Lowered.cost_analysis`."""
         return cost_analysis(self.plan)
 
-    def memory_analysis(self) -> dict[str, int]:
-        """Bytes of arguments and results, and of results that take over donated arguments (`alias_size`); bytes that
-        one call takes at its worst moment with nothing donated (`peak_memory`), and how many of them are no results
-        (`temp_size`). What a loop driven from Python takes inside comes on top.
-        """
+    def memory_analysis(self) -> MemoryStats:
+        """What one call takes."""
         plan, executable = self.plan, self.executable
         results = {plan.slot_of[plan.aliases.get(v, v)]: v.aval.nbytes for v in plan.outputs if isinstance(v, Var)}
         given = {executable.inputs[position]: 0 for position in self.traced.donated}
@@ -282,13 +293,13 @@ class Compiled(Stage):
             if output.reuse in given:
                 given[output.slot] = output.nbytes
         peak = executable.planned_peak(others={slot.index: slot.aval.nbytes for slot in plan.slots})
-        return {
-            "argument_size_in_bytes": sum(v.aval.nbytes for v in plan.graph.invars),
-            "output_size_in_bytes": sum(v.aval.nbytes for v in plan.outputs),
-            "alias_size_in_bytes": sum(given.get(slot, 0) for slot in results),
-            "temp_size_in_bytes": max(peak - sum(results.values()), 0),
-            "peak_memory_in_bytes": peak,
-        }
+        return MemoryStats(
+            argument_size_in_bytes=sum(v.aval.nbytes for v in plan.graph.invars),
+            output_size_in_bytes=sum(v.aval.nbytes for v in plan.outputs),
+            alias_size_in_bytes=sum(given.get(slot, 0) for slot in results),
+            temp_size_in_bytes=max(peak - sum(results.values()), 0),
+            peak_memory_in_bytes=peak,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))

@@ -29,7 +29,7 @@ PACKAGES = ("jax", "jaxlib")
 def install_as_jax() -> ModuleType:
     """Make `import jax` mean fuser in this process, and return that module. ImportError where the real JAX has been imported.
 
-    Programs compare the text of jaxprs, so that `str(graph)` is without the lines of equations from then on, as JAX's is, and
+    JAX's environment variables set what they name (`JAX_ENABLE_X64=1`). Programs compare the text of jaxprs, so that `str(graph)` is without the lines of equations from then on, as JAX's is, and
     print, pickle and name tests by scalar types, which are `jax.numpy`'s from then on.
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -41,6 +41,7 @@ def install_as_jax() -> ModuleType:
             )
         sys.meta_path.insert(0, _Finder())
         config.update("graph_sources", False)
+        config.take_environment()
         for kind in SCALAR_TYPES:
             kind.__module__ = "jax.numpy"
     return importlib.import_module("jax")

@@ -117,6 +117,9 @@ RENAMED: dict[str, dict[str, tuple[str, str]]] = {
     "_src.xla_bridge": {
         "_backends": ("fuser.runtime.device:SETTLED", "chex"),
     },
+    "_src.util": {
+        "safe_map": ("fuser.api_util:safe_map", "interpreters of jaxprs"),
+    },
     "_src.tree_util": {
         "_registry": ("fuser.tree_util:registered_types", "flax"),
         "prefix_errors": ("fuser.tree_prefix:prefix_errors", "flax"),

@@ -229,6 +229,8 @@ class ArrayType:
         sets = (frozenset[Any](), frozenset[Any]()) if spec is None else (spec.unreduced, spec.reduced)
         return ManualAxisType(self.vma, *sets)
 
+    manual_axis_type = mat
+
     @property
     def sharding(self) -> Any:
         """How values of this type lie, as far as types say it: a NamedSharding over an AbstractMesh."""

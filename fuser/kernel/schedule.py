@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+PAIRS = ("tiling", "tile")  # fields of two numbers
 REDUCTIONS = ("inner", "outer", "split inner", "split outer", "rows side by side", "tree")
 
 
@@ -63,7 +64,7 @@ class Schedule:
 
     def __str__(self) -> str:
         """`lanes along j; 3 pieces by index-set splitting; fission into 2 loops`."""
-        found = [_WORDS[name](value) for name, value in self.items().items() if value is not False]
+        found = [_words(name, value) for name, value in self.items().items()]
         return "; ".join([*found, *(f"[{piece}]" for piece in dict.fromkeys(self.pieces) if piece)]) or "one loop"
 
     def has(self, name: str, value: Any) -> bool:
@@ -76,6 +77,32 @@ class Schedule:
         """Whether the transform was asked not to be made."""
         asked = getattr(self, name)
         return asked is not None and not asked
+
+
+def require_values(asked: Schedule) -> None:
+    """Raise ValueError where a field of what a user asks for is no value that it can have: None leaves the choice, False or 0 forbids."""
+    for name, value in asked.items().items():
+        if isinstance(value, bool) or value == 0 or name == "reduction":
+            continue
+        if name == "vector":
+            kind, valid = "the name of an axis", isinstance(value, str)
+        elif name in PAIRS:
+            kind, valid = "two numbers", isinstance(value, tuple) and len(value) == 2 and all(map(_count, value))
+        else:
+            kind, valid = "a number", _count(value)
+        if not valid and name != "grid":
+            raise ValueError(f"a Schedule's {name} is None, False, True or {kind}, got {value!r}")
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _words(name: str, value: Any) -> str:
+    """A field in words; what is asked for without a number, or forbidden, by its name."""
+    if isinstance(value, bool) or value == 0:
+        return f"{'some' if value else 'no'} {name.replace('_', ' ')}"
+    return _WORDS[name](value)
 
 
 NOTHING_ASKED = Schedule()

@@ -8,6 +8,7 @@ import numpy as np
 
 from fuser import dtypes, lax
 from fuser import numpy as fnp
+from fuser.config import config
 from fuser.ir.types import is_complex
 from fuser.lax.values import as_value, broadcast_shapes, broadcast_to
 from fuser.lax.values import convert as converted
@@ -111,9 +112,10 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
 @compiled_when_large
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *, out_sharding: Any = None) -> Any:
-    """Numbers of the density exp(-(x + exp(-x))). Mode "low" (the default) ends at about 16, "high" at about 32."""
+    """Numbers of the density exp(-(x + exp(-x))). Mode "low" ends at about 16, "high" at about 32; the default is "low",
+    or "high" with the setting `high_dynamic_range_gumbel`."""
     key, shape, found = _start("gumbel", key, shape, dtype)
-    mode = mode or "low"
+    mode = mode or ("high" if config.high_dynamic_range_gumbel else "low")
     if mode not in ("highest", "high", "low"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}")
     tiny = dtypes.finfo(found).tiny

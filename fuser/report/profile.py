@@ -137,7 +137,7 @@ class Run:
             repeats=len(times.calls),
             median_seconds=statistics.median(times.calls),
             min_seconds=min(times.calls),
-            peak_bytes=memory["argument_size_in_bytes"] + memory["peak_memory_in_bytes"],
+            peak_bytes=memory.argument_size_in_bytes + memory.peak_memory_in_bytes,
             planned_bytes=sum(kernel.bytes_moved for kernel in kernels),
             ideal_bytes=int(cost_analysis(plan)["optimal bytes"]),
             graph=picture(plan, self.input_names),

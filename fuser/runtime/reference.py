@@ -75,6 +75,10 @@ class Ref(metaclass=_RefMeta):
     def sharding(self) -> Any:
         return self.value.sharding
 
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element of what it holds now."""
+        return int(self.value.unsafe_buffer_pointer())
+
     def __len__(self) -> int:
         return len(self.value)
 

@@ -86,6 +86,13 @@ class Tracer:
         return self.aval.weak_type
 
     @property
+    def sharding(self) -> Any:
+        raise AttributeError(
+            f"The 'sharding' attribute is not available on a traced {self.aval}. To query sharding information on tracers, use "
+            f"`typeof(x)` ({current_source().short})"
+        )
+
+    @property
     def ndim(self) -> int:
         return len(self.aval.shape)
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 from fuser.frames import hide
 from fuser.ir.graph import Eqn, Literal, Var
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
-from fuser.ops.convolution import conv_general_dilated_p
-from fuser.ops.dot import dot_general_p
 from fuser.ops.remat import name_p, remat_p
 from fuser.trace import tree
 from fuser.trace.body import staged_body
@@ -127,89 +123,6 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return tree.unflatten(
         structure, [name_p.bind(v, name=name) for v in leaf_values(leaves, "the argument of checkpoint_name")]
     )
-
-
-# Policies: functions of a primitive, the types of its operands, and its params.
-
-
-def everything_saveable(*args: Any, **params: Any) -> bool:
-    """Save all, as without checkpoint."""
-    return True
-
-
-def nothing_saveable(*args: Any, **params: Any) -> bool:
-    """Save nothing but the inputs, as without a policy."""
-    return False
-
-
-@dataclass(frozen=True)
-class _Dots:
-    """Save the results of matrix products."""
-
-    without_batch: bool
-
-    def __call__(self, primitive: Any, *args: Any, **params: Any) -> bool:
-        if primitive is not dot_general_p:
-            return primitive is conv_general_dilated_p and not self.without_batch
-        _, (batch, _) = params["dimension_numbers"]
-        return not (self.without_batch and len(batch))
-
-
-dots_saveable = checkpoint_dots = _Dots(False)
-dots_with_no_batch_dims_saveable = _Dots(True)
-
-
-def save_anything_except_these_names(*names_not_to_save: str) -> Callable[..., bool]:
-    """Save all but what these names mark; the value before it was marked may still be saved, as in JAX."""
-    names = frozenset(names_not_to_save)
-    return lambda primitive, *args, **params: primitive is not name_p or params["name"] not in names
-
-
-@dataclass(frozen=True)
-class _Names:
-    """Save named values by their names."""
-
-    names: frozenset[str]
-    wanted: bool
-
-    def __call__(self, primitive: Any, *args: Any, **params: Any) -> bool:
-        return primitive is name_p and (params["name"] in self.names) is self.wanted
-
-
-def save_only_these_names(*names_which_can_be_saved: str) -> Callable[..., bool]:
-    """Save values that checkpoint_name gave one of these names."""
-    return _Names(frozenset(names_which_can_be_saved), True)
-
-
-def save_any_names_but_these(*names_not_to_save: str) -> Callable[..., bool]:
-    """Save named values, except those of these names."""
-    return _Names(frozenset(names_not_to_save), False)
-
-
-def save_from_both_policies(policy_1: Callable[..., bool], policy_2: Callable[..., bool]) -> Callable[..., bool]:
-    """Save what either policy saves."""
-
-    def policy(*args: Any, **params: Any) -> bool:
-        answers = policy_1(*args, **params), policy_2(*args, **params)
-        if not all(isinstance(a, bool) for a in answers):
-            raise ValueError(f"save_from_both_policies needs policies that return bools, got {answers}")
-        return answers[0] or answers[1]
-
-    return policy
-
-
-checkpoint_policies = SimpleNamespace(
-    everything_saveable=everything_saveable,
-    nothing_saveable=nothing_saveable,
-    dots_saveable=dots_saveable,
-    checkpoint_dots=dots_saveable,
-    dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
-    checkpoint_dots_with_no_batch_dims=dots_with_no_batch_dims_saveable,
-    save_anything_except_these_names=save_anything_except_these_names,
-    save_any_names_but_these=save_any_names_but_these,
-    save_only_these_names=save_only_these_names,
-    save_from_both_policies=save_from_both_policies,
-)
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[ArrayType, str]]:

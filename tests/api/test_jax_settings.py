@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser import random
+from fuser.config import config
 
 X = np.arange(3, dtype=np.float32)
 
@@ -137,3 +142,56 @@ def test_ranks_are_checked_for_users_and_not_within_library_functions() -> None:
         for name in ("diag", "setdiff1d", "trapezoid"):
             given = (X, X[:2]) if name == "setdiff1d" else (X,)
             np.testing.assert_array_equal(getattr(fnp, name)(*given), getattr(jax.numpy, name)(*given))
+
+
+ENUMERATED = "jax_explicit_x64_dtypes"  # JAX gives an enumeration; here it is its words
+OTHERWISE = {  # settings of JAX whose value at the start is another here, or what the tests set
+    *(
+        "jax_platforms",
+        "jax_platform_name",
+        "jax_num_cpu_devices",
+        "jax_enable_checks",
+        "jax_captured_constants_warn_bytes",
+    ),
+    *("jax_compilation_cache_dir", "jax_compilation_cache_max_size", "jax_default_matmul_precision", "jax_enable_x64"),
+    *("jax_transfer_guard_host_to_device", "jax_transfer_guard_device_to_device", "jax_transfer_guard_device_to_host"),
+    "jax_array_garbage_collection_guard",
+}
+
+
+def test_every_setting_of_jax_can_be_read_and_set() -> None:
+    for name, value in jax.config.values.items():
+        found = getattr(config, name)
+        if name != ENUMERATED and name not in OTHERWISE:
+            assert found == value, name
+        with config.using(**{name: found}):
+            assert getattr(config, name) == found, name
+
+
+def test_settings_of_jax_under_other_names() -> None:
+    with config.using(jax_platforms="cuda,cpu"):
+        assert (config.backend, config.jax_platform_name) == ("triton", "cuda")
+    with config.using(jax_platform_name="cpu", jax_dump_ir_to="/tmp/x", jax_compilation_cache_max_size=-1):
+        assert (config.backend, config.dump, config.cache_limit) == ("c", "/tmp/x", 1 << 62)
+        assert config.jax_compilation_cache_max_size == -1
+    for name, value in (("jax_platforms", "metal"), ("jax_debug_key_reuse", True), ("jax_cuda_visible_devices", "0")):
+        with pytest.raises(ValueError, match="got"):
+            config.update(name, value)
+
+
+def test_gumbel_by_the_setting() -> None:
+    wanted = random.gumbel(random.key(0), (4,), mode="high")
+    with config.using(jax_high_dynamic_range_gumbel=True):
+        assert random.gumbel(random.key(0), (4,)).tolist() == wanted.tolist()
+
+
+def test_environment_variables_of_jax() -> None:
+    code = (
+        "from fuser.compat import install_as_jax; install_as_jax(); import jax; "
+        "print(jax.numpy.ones(1).dtype, jax.config.jax_platforms, jax.config.jax_debug_nans)"
+    )
+    own = {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "JAX_DEBUG_NANS": "1", "FUSER_DEBUG_NANS": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | own, check=True
+    )
+    assert done.stdout.split() == ["float64", "cpu", "False"]

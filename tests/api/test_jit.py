@@ -139,8 +139,8 @@ def test_cost_and_memory_analysis():
     compiled = fuser.jit(lambda x: fnp.exp(x) * 2).lower(X).compile()
     assert compiled.cost_analysis() == {"flops": 24.0, "bytes accessed": 96.0, "optimal bytes": 96.0}
     memory = compiled.memory_analysis()
-    assert memory["argument_size_in_bytes"] == memory["output_size_in_bytes"] == 48
-    assert memory["temp_size_in_bytes"] == 0
+    assert memory.argument_size_in_bytes == memory.output_size_in_bytes == 48
+    assert memory.temp_size_in_bytes == 0
     copied = fuser.jit(lambda x: (x, 4.14)).lower(X).cost_analysis()
     assert copied["flops"] == 0 and copied["bytes accessed"] == 100
 

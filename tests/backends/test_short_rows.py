@@ -425,6 +425,21 @@ def test_groups_of_few_channels_are_normalised() -> None:
     np.testing.assert_allclose(fuser.jit(normalised)(x), normalised(x.astype(np.float64)), 0, 2e-5)
 
 
+@pytest.mark.parametrize("extent", [31, 45, 77, 130])
+def test_many_functions_in_rows_that_end_within_a_vector(extent: int) -> None:
+    """Compilers call functions for vectors outside of branches alone; what is beyond the row is computed, and goes nowhere."""
+    x = np.random.default_rng(extent).standard_normal((50, extent)).astype(np.float32)
+
+    def program(np: Any, x: Any) -> Any:
+        terms = sum(np.exp(np.sin(x * (i + 1))) for i in range(12))
+        largest = terms.max(1, keepdims=True)
+        return terms / terms.sum(1, keepdims=True), largest, np.sin(terms - largest)[:, 1:] + x[:, :-1]
+
+    found = fuser.jit(lambda x: program(fnp, x), backend="c")(x)
+    for ours, wanted in zip(found, program(np, x.astype(np.float64)), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("extent", [2, 3, 5, 8, 11, 20, 31, 63])
 def test_what_rows_have_one_of_is_written_out_in_vectors_of_rows(extent: int) -> None:
     """A pixel's grey level was written three times by a loop of its own, which took three times as long as the rest."""

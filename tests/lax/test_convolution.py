@@ -247,7 +247,7 @@ def test_a_convolution_is_one_product_that_copies_nothing_large() -> None:
     lowered = fuser.jit(layer).lower(x, kernel, bias)
     assert [g.kind for g in lowered.plan.groups] == [Kind.ELEMENTWISE, Kind.CONTRACTION]
     padded = 2 * 22 * 22 * 16 * 4
-    assert padded <= lowered.compile().memory_analysis()["temp_size_in_bytes"] <= padded + 4096
+    assert padded <= lowered.compile().memory_analysis().temp_size_in_bytes <= padded + 4096
 
 
 def test_pooling_and_depthwise_convolutions_are_elementwise() -> None:

@@ -127,7 +127,7 @@ def test_a_result_takes_over_a_temporary() -> None:
     plan = compiled.plan
     (result,) = (plan.slot_of[v] for v in plan.outputs)
     assert plan.slots[plan.reuse[result]].start == 0 and plan.arena == 0, plan
-    assert compiled.memory_analysis()["peak_memory_in_bytes"] == X.nbytes
+    assert compiled.memory_analysis().peak_memory_in_bytes == X.nbytes
     held, (found,) = taken(compiled.executable, [X])
     assert held == memory.block_size(X.nbytes)
     np.testing.assert_allclose(found, np.exp(np.cumsum(X, axis=0)), rtol=1e-4)
@@ -138,8 +138,8 @@ def test_a_donated_argument_is_taken_over_before_a_temporary_and_shown() -> None
     free, given_up = (planned(step, X, X, fuel=0, donate=donate) for donate in ((), (0,)))
     source = {n: c.plan.reuse[c.plan.slot_of[c.plan.outputs[0]]] for n, c in (("free", free), ("given", given_up))}
     assert given_up.plan.slots[source["given"]].start == -1 and free.plan.slots[source["free"]].start >= 0
-    assert given_up.memory_analysis()["alias_size_in_bytes"] == X.nbytes
-    assert free.memory_analysis()["alias_size_in_bytes"] == 0
+    assert given_up.memory_analysis().alias_size_in_bytes == X.nbytes
+    assert free.memory_analysis().alias_size_in_bytes == 0
 
 
 def test_what_a_library_has_seen_is_not_written_over() -> None:

@@ -59,7 +59,7 @@ def test_results_lie_in_donated_arguments_that_are_dead_before(
     if name in ("a running sum", "a product") and fuel == 0:
         result = plan.slot_of[plan.outputs[1]]
         assert plan.slots[plan.reuse[result]].start < 0, plan
-        assert given.memory_analysis()["alias_size_in_bytes"] == square.nbytes
+        assert given.memory_analysis().alias_size_in_bytes == square.nbytes
 
 
 REASONS = [

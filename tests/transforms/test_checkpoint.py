@@ -148,7 +148,7 @@ def test_the_memory_of_a_deep_gradient_falls() -> None:
         "merged": fuser.checkpoint(three, prevent_cse=False),
     }
     programs = {name: deep(layer).lower(weights, x).compile() for name, layer in options.items()}
-    peak = {name: program.memory_analysis()["peak_memory_in_bytes"] for name, program in programs.items()}
+    peak = {name: program.memory_analysis().peak_memory_in_bytes for name, program in programs.items()}
     assert peak["remat"] * 3 < peak["plain"]
     assert peak["remat"] < peak["dots"] < peak["plain"]
     assert peak["merged"] == peak["plain"], "without barriers what is computed again is merged with the first time"
@@ -335,3 +335,28 @@ def test_outside_of_jit_it_writes_to_references() -> None:
 
     np.testing.assert_array_equal(add(ref, V[:3]), V[:3] * 2)
     np.testing.assert_array_equal(ref[...], V[:3])
+
+
+def test_offloaded_names_are_saved() -> None:
+    """Policies' answers are JAX's; devices here have one memory, where what is offloaded stays."""
+    names = {"offload_src": "device", "offload_dst": "pinned_host"}
+    policy = fuser.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["y"], names_which_can_be_offloaded=["z"], **names
+    )
+
+    def f(x):
+        y = fuser.checkpoint_name(fnp.sin(x), "y")
+        z = fuser.checkpoint_name(fnp.sin(y), "z")
+        return fnp.sum(fnp.sin(fuser.checkpoint_name(fnp.sin(z), "w")))
+
+    x = np.arange(4, dtype=np.float32)
+    kept = fuser.ad_checkpoint.saved_residuals(fuser.checkpoint(f, policy=policy), x)
+    assert [words.split("'")[1] for _, words in kept if words.startswith("named")] == ["y", "z"]
+    np.testing.assert_allclose(fuser.grad(fuser.checkpoint(f, policy=policy))(x), fuser.grad(f)(x), rtol=1e-6)
+    with pytest.raises(ValueError, match="should not intersect"):
+        fuser.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["y"], names_which_can_be_offloaded=["y"], **names
+        )
+    products = fuser.checkpoint_policies.offload_dot_with_no_batch_dims(**names)
+    kept = fuser.ad_checkpoint.saved_residuals(fuser.checkpoint(lambda x: fnp.sin(x @ x), policy=products), np.eye(2))
+    assert any("dot_general" in words for _, words in kept)

@@ -46,7 +46,9 @@ def test_python_scalars_have_weak_gradients() -> None:
     agree(lambda m: m.grad(lambda x: m.numpy.sin(x) * X.sum())(3.0))
     agree(lambda m: m.value_and_grad(lambda x: 3.0 * x)(2.0))
     agree(lambda m: m.jit(m.grad(lambda x: x * x * x))(2.0))
-    agree(lambda m: m.hessian(lambda x: x * x * np.float32(2))(2.0))  # converted to a weak gradient, whose tangent is weak too
+    agree(
+        lambda m: m.hessian(lambda x: x * x * np.float32(2))(2.0)
+    )  # converted to a weak gradient, whose tangent is weak too
 
 
 @pytest.mark.parametrize("order", range(5))

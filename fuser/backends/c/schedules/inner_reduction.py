@@ -279,11 +279,10 @@ class InnerReduction(Emitter):
         }
         with self.standing_loads(body):
             self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
-            column = self.open_masked(self.axis_names[axis], span[1], lanes)
+            column = self.count_masked(self.axis_names[axis], span[1], lanes)
             put = lambda buffer: lambda value: self.set(self.at(buffer, column), value)
             self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
-            self.close()
-            self.close()
+            self.close_masked()
         if held:
             self.pragma("omp simd{}", joined([clauses[f] for f in held], ""))
             self.loop(axis, *span)
@@ -363,7 +362,8 @@ class InnerReduction(Emitter):
             if into is not None and reduction in into:
                 into[reduction](self.operand(reduction.args[0]))
             else:
-                self.accumulate(reduction, self.operand(reduction.args[0]), position)
+                with self.where_inside():
+                    self.accumulate(reduction, self.operand(reduction.args[0]), position)
         for store in sweep.stores:
             self.store(store)
 
