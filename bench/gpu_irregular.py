@@ -83,6 +83,9 @@ def _scatters(log: int, tokens: int) -> Iterator[Case]:
     bins = random.integers(0, 256, 4 * size).astype(np.int32)
     counted = lambda torch: lambda x: torch.bincount(x, minlength=256)
     yield Case("histogram of 256", lambda x: fnp.bincount(x, length=256), (bins,), counted, True)
+    spread, most = random.integers(0, 1 << 16, 4 * size).astype(np.int32), 1 << 16
+    of_many = lambda torch: lambda x: torch.bincount(x, minlength=most)
+    yield Case("histogram of 65536", lambda x: fnp.bincount(x, length=most), (spread,), of_many, True)
     vocabulary, width = (50257, 768) if log > 20 else (100, 16)
     words = random.integers(0, vocabulary, tokens).astype(np.int32)
     table, slopes = (random.standard_normal((n, width), np.float32) for n in (vocabulary, tokens))

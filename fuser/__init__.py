@@ -143,6 +143,7 @@ _LATER = {
     "fwd_and_bwd": "fuser.api.forward_backward",
     "live_arrays": "fuser.runtime.living",
     **dict.fromkeys(("host_count", "host_id", "host_ids", "memory", "process_indices"), "fuser.parallel.arrays"),
+    **dict.fromkeys(("get_abstract_mesh", "get_mesh", "use_abstract_mesh"), "fuser.parallel.mesh"),
     **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),
     **dict.fromkeys(
         ("clear_caches", "ensure_compile_time_eval", "named_call", "named_scope", "print_environment_info"),

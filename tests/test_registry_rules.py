@@ -44,6 +44,7 @@ WITHOUT_DERIVATIVE = {"schur", "hessenberg", "geqrf", "tridiagonal"}
 EXPANDED_INTO = {
     "order",
     "scatter_rows",
+    "select_largest",
     "dft",
     "column_potrf",
     "column_getrf",

@@ -16,6 +16,7 @@ _MODULES = {
     "load": "fuser.compile",
     "lower": "fuser.compile",
     "moved_bytes": "fuser.partition.explain",
+    "require_values": "fuser.kernel.schedule",
     "unused": "fuser.partition.donation",
     "with_schedule": "fuser.backends.base",
     "with_tuning": "fuser.backends.base",

@@ -13,6 +13,8 @@ def check_options(function: Any, schedule: Any, compiler_options: Any) -> None:
     """Errors for what is no function, and for options that are none of ours."""
     if schedule is not None and not isinstance(schedule, compiler.Schedule):
         raise TypeError(f"jit takes a fuser.Schedule as schedule, got a {type(schedule).__name__}")
+    if schedule is not None:
+        compiler.require_values(schedule)
     if compiler_options:
         raise UnsupportedError(
             f"jit takes no compiler_options, which are XLA's, got {compiler_options!r}; see docs/environment.md for fuser's settings"

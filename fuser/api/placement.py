@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from fuser.api.layout import shardings_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.config import config
 from fuser.ir.graph import Graph
@@ -58,6 +59,7 @@ def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings
     """What jit is told; ValueError where that contradicts itself."""
     if device is not None and backend is not None:
         raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}")
+    in_shardings, out_shardings = shardings_of(in_shardings), shardings_of(out_shardings)
     for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
         _check(what, given)
         if given is not None and (device is not None or backend is not None):

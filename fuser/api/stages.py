@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api import compiler, progress
 from fuser.api.advice import LEAST_DONATED, held
+from fuser.api.layout import Format, row_major
 from fuser.api.placement import Placement, with_refs
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stateful import State, without_state
@@ -267,6 +268,20 @@ class Compiled(Stage):
     def output_shardings(self) -> Any:
         """The tree of the results, with how each leaf lies."""
         return tree.unflatten(self.out_tree, [self.place or Compiled.home()] * self.out_tree.num_leaves)
+
+    @property
+    def input_formats(self) -> Any:
+        """(args, kwargs) with the layout in memory and the sharding of each leaf."""
+        return self._formats(self.input_shardings, self.in_tree, self.traced.graph.in_avals)
+
+    @property
+    def output_formats(self) -> Any:
+        """The tree of the results, with the layout in memory and the sharding of each leaf."""
+        return self._formats(self.output_shardings, self.out_tree, self.traced.graph.out_avals)
+
+    def _formats(self, shardings: Any, structure: Any, avals: Sequence[Any]) -> Any:
+        leaves = structure.flatten_up_to(shardings)
+        return tree.unflatten(structure, [Format(row_major(len(a.shape)), s) for a, s in zip(avals, leaves)])
 
     @property
     def plan(self) -> Plan:

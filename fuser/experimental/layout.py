@@ -2,4 +2,4 @@
 
 from fuser.gaps import absent
 
-__getattr__ = absent(__name__, dict.fromkeys(("Format", "Layout", "with_layout_constraint"), "fuser.parallel.layout"))
+__getattr__ = absent(__name__, dict.fromkeys(("Format", "Layout", "with_layout_constraint"), "fuser.api.layout"))

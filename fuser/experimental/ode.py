@@ -103,6 +103,7 @@ def _differentiable(dynamics: Dynamics, rtol: float, atol: float, mxstep: float,
         return _solve(dynamics, y0, t, *operands, **settings)
 
     def forward(y0: Any, t: Any, *operands: Any) -> Any:
+        operands = tuple(map(as_value, operands))
         ys = solution(y0, t, *operands)  # itself, so that second derivatives find its rule
         return ys, (ys, t, operands)
 

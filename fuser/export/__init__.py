@@ -9,7 +9,13 @@ from fuser.export.exported import (
     minimum_supported_calling_convention_version,
 )
 from fuser.export.safety import DisabledSafetyCheck
-from fuser.export.symbolic import SymbolicScope, is_symbolic_dim, symbolic_args_specs, symbolic_shape
+from fuser.export.symbolic import (
+    SymbolicScope,
+    is_symbolic_dim,
+    symbolic_args_specs,
+    symbolic_dim_bounds,
+    symbolic_shape,
+)
 from fuser.export.trees import register_namedtuple_serialization, register_pytree_node_serialization
 
 __all__ = [
@@ -25,5 +31,6 @@ __all__ = [
     "register_namedtuple_serialization",
     "register_pytree_node_serialization",
     "symbolic_args_specs",
+    "symbolic_dim_bounds",
     "symbolic_shape",
 ]

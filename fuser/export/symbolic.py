@@ -323,6 +323,15 @@ def is_symbolic_dim(p: Any) -> bool:
     return isinstance(p, Dim)
 
 
+def symbolic_dim_bounds(dimension: Any) -> tuple[float, float]:
+    """The least and the greatest value that an extent can be shown to have; infinite ones where that is not known.
+
+    TypeError for what is no integer and no symbolic extent.
+    """
+    value = dimension if isinstance(dimension, Dim) else operator.index(dimension)
+    return bounds(value)
+
+
 def symbolic_args_specs(
     args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None
 ) -> Any:

@@ -190,7 +190,18 @@ def _looked_at(function: Callable[..., Any], template: Any, metas: tuple[Meta, .
 
 # Operations that, where they have conditions, may make NumPy raise: in its place, which may be a `try`.
 _RAISING = frozenset(
-    ("gather", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "pow", "integer_pow", "lu")
+    (
+        "gather",
+        "scatter",
+        "scatter-add",
+        "scatter-mul",
+        "scatter-min",
+        "scatter-max",
+        "pow",
+        "integer_pow",
+        "lu",
+        "cholesky",
+    )
 )
 
 

@@ -8,7 +8,7 @@ computing or moving takes besides (Stengel, Treibig, Hager, Wellein, "Execution-
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -98,6 +98,7 @@ class _Costs:
         self.times = [1.0]  # iterations of the loops up to each depth
         for axis in nest:
             self.times.append(self.times[-1] * loops.extents[axis])
+        self.crosswise = False  # in a piece whose vectors run along another axis
         self.of_node: dict[Scalar, int] = {}
         self.passing = 0.5 / 4 / target.operations  # seconds of a byte out of the nearest level, or into it
 
@@ -169,15 +170,30 @@ class _Costs:
         )
         if found is None:
             return self.compute(sweep.row, sweep.row_stores)
-        return sum(share * self.compute(leaf.nodes, leaf.stores) for share, leaf in self._leaves(found))
+        return sum(self.piece(leaf, shares) for shares, leaf in self._leaves(found, {}))
 
-    def _leaves(self, found: Cut) -> Iterator[tuple[float, Cut]]:
-        """The pieces, each with its share of the iterations."""
+    def piece(self, leaf: Cut, shares: Mapping[Axis, float]) -> float:
+        """Seconds of a piece, whose loops along some axes run for these shares of their iterations: what does not change along them
+        is computed as often as in the whole. Pieces of few columns have vectors along another axis, and lie beside each other by shuffles."""
+        whole = self.times
+        self.times = [
+            times * math.prod(share for axis, share in shares.items() if self.depth[axis] < depth)
+            for depth, times in enumerate(whole)
+        ]
+        across = self.vector is not None and self.vector in shares and len(self.nest) > 1 and bool(self.target.tiled)
+        self.crosswise = across and shares[self.vector] * self.loops.extents[self.vector] < self.target.vector // 4  # type: ignore[index]
+        seconds = self.compute(leaf.nodes, leaf.stores)
+        self.times, self.crosswise = whole, False
+        return seconds
+
+    def _leaves(self, found: Cut, shares: Mapping[Axis, float]) -> Iterator[tuple[Mapping[Axis, float], Cut]]:
+        """The pieces, each with its shares of the iterations along the axes that are cut."""
         if found.axis is None:
-            yield 1.0, found
+            yield shares, found
         for first, last, part in found.parts:
-            share = (last - first + 1) / self.loops.extents[found.axis]  # type: ignore[index]
-            yield from ((share * within, leaf) for within, leaf in self._leaves(part))
+            axis = found.axis
+            share = (last - first + 1) / self.loops.extents[axis]  # type: ignore[index]
+            yield from self._leaves(part, {**shares, axis: share})  # type: ignore[dict-item]
 
     @property
     def across(self) -> bool:
@@ -204,6 +220,8 @@ class _Costs:
 
     def alone(self, depth: int) -> float:
         """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
+        if self.crosswise and self.vectorised and depth:
+            return 1.0
         if depth < len(self.nest) or not self.vectorised:
             return self.target.scalar
         return self._waste()
@@ -243,6 +261,8 @@ class _Costs:
         target = self.target
         seconds = self.divisions(offset, depth)
         plain = itemsize * self.passing
+        if self.crosswise and depth and not any(self.depth_of(value) == len(self.nest) for value in computed(offset)):
+            return seconds + plain + (target.shuffled if depth == len(self.nest) else 0.0)
         if depth < len(self.nest) or self.vector is None:
             return seconds + plain * target.scalar
         if any(self.depth_of(value) == len(self.nest) for value in computed(offset)):

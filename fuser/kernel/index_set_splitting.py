@@ -35,10 +35,10 @@ class Cut:
 
     @cached_property
     def key(self) -> Any:
-        """Equal for pieces that do the same."""
-        number = {node: n for n, node in enumerate(self.nodes)}
-        nodes = tuple((n.op, n.dtype, attribute(n), *(number[a] for a in n.args)) for n in self.nodes)
-        stores = tuple((s.param, s.offset, number[s.value]) for s in self.stores)
+        """Equal for pieces that do the same. What is computed before them (a reduction of an earlier sweep) stands for itself."""
+        number: dict[Scalar, Any] = {node: n for n, node in enumerate(self.nodes)}
+        nodes = tuple((n.op, n.dtype, attribute(n), *(number.get(a, a) for a in n.args)) for n in self.nodes)
+        stores = tuple((s.param, s.offset, number.get(s.value, s.value)) for s in self.stores)
         return self.axis, tuple((first, last, part.key) for first, last, part in self.parts), nodes, stores
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+PAIRS = ("tiling", "tile")  # fields of two numbers
 REDUCTIONS = ("inner", "outer", "split inner", "split outer", "rows side by side", "tree")
 
 
@@ -34,6 +35,7 @@ class Schedule:
     strip_mining: int | None = None  # elements between two multiples of a divisor of the position
     unroll_and_jam: int | None = None  # vectors whose operations take turns
     register_tiling: int | None = None  # neighbours around the vector that share what they read
+    lane_accumulators: int | None = None  # reductions over several short rows that have an accumulator for each lane
     masking: int | None = None  # lanes of the vectors whose last one is under a mask
     streaming: int | None = None  # results that go to memory past the caches
     prefetching: int | None = None  # arrays whose next row is asked for ahead
@@ -62,7 +64,7 @@ class Schedule:
 
     def __str__(self) -> str:
         """`lanes along j; 3 pieces by index-set splitting; fission into 2 loops`."""
-        found = [_WORDS[name](value) for name, value in self.items().items() if value is not False]
+        found = [_words(name, value) for name, value in self.items().items()]
         return "; ".join([*found, *(f"[{piece}]" for piece in dict.fromkeys(self.pieces) if piece)]) or "one loop"
 
     def has(self, name: str, value: Any) -> bool:
@@ -77,6 +79,32 @@ class Schedule:
         return asked is not None and not asked
 
 
+def require_values(asked: Schedule) -> None:
+    """Raise ValueError where a field of what a user asks for is no value that it can have: None leaves the choice, False or 0 forbids."""
+    for name, value in asked.items().items():
+        if isinstance(value, bool) or value == 0 or name == "reduction":
+            continue
+        if name == "vector":
+            kind, valid = "the name of an axis", isinstance(value, str)
+        elif name in PAIRS:
+            kind, valid = "two numbers", isinstance(value, tuple) and len(value) == 2 and all(map(_count, value))
+        else:
+            kind, valid = "a number", _count(value)
+        if not valid and name != "grid":
+            raise ValueError(f"a Schedule's {name} is None, False, True or {kind}, got {value!r}")
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _words(name: str, value: Any) -> str:
+    """A field in words; what is asked for without a number, or forbidden, by its name."""
+    if isinstance(value, bool) or value == 0:
+        return f"{'some' if value else 'no'} {name.replace('_', ' ')}"
+    return _WORDS[name](value)
+
+
 NOTHING_ASKED = Schedule()
 _WORDS: Mapping[str, Callable[[Any], str]] = {
     "vector": "lanes along {}".format,
@@ -89,6 +117,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "strip_mining": "strips of {}".format,
     "unroll_and_jam": "unroll-and-jam of {} vectors".format,
     "register_tiling": "register tiles of {} neighbours".format,
+    "lane_accumulators": "{} reductions with an accumulator a lane".format,
     "masking": "vectors of {} under a mask".format,
     "streaming": "streaming stores of {} results".format,
     "prefetching": "prefetching of {} arrays".format,

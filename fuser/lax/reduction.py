@@ -16,6 +16,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, SMALL_FLOATS, ArrayType, is_complex, is_inexact
 from fuser.lax.movement import concatenate, reshape, transpose
 from fuser.lax.slicing import slice_in_dim
+from fuser.lax.small_dtypes import bind_wide, widened
 from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
@@ -33,7 +34,7 @@ def _reduction(primitive: Primitive, text: str) -> Callable[..., Any]:
         axes = axes_of(tuple(axes), x.ndim, primitive.name)
         if primitive is R.reduce_sum_p and not config.allow_f16_reductions:
             _refuse_halves(x, axes)
-        return bind(primitive, x, axes=axes)
+        return bind_wide(primitive, x, axes=axes)
 
     function.__name__ = function.__qualname__ = primitive.name
     function.__doc__ = text
@@ -151,13 +152,13 @@ def _monoid(computation: Callable[[Any, Any], Any], dtype: np.dtype) -> Primitiv
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
     """The first position of the greatest element along `axis`."""
     x = as_value(operand, "argmax")
-    return bind(R.argmax_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonical(index_dtype))
+    return bind(R.argmax_p, widened(x), axes=(operator.index(axis),), index_dtype=dtypes.canonical(index_dtype))
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
     """The first position of the least element along `axis`."""
     x = as_value(operand, "argmin")
-    return bind(R.argmin_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonical(index_dtype))
+    return bind(R.argmin_p, widened(x), axes=(operator.index(axis),), index_dtype=dtypes.canonical(index_dtype))
 
 
 def _running(primitive: Primitive, text: str) -> Callable[..., Any]:
@@ -166,7 +167,7 @@ def _running(primitive: Primitive, text: str) -> Callable[..., Any]:
         axis = axis_of(axis, x.ndim, primitive.name)
         if is_complex(x.dtype) and primitive in (C.cummax_p, C.cummin_p, C.cumlogsumexp_p):
             return _running_complex(primitive, x, axis, bool(reverse))
-        return bind(primitive, x, axis=axis, reverse=bool(reverse))
+        return bind_wide(primitive, x, axis=axis, reverse=bool(reverse))
 
     function.__name__ = function.__qualname__ = primitive.name
     function.__doc__ = text
@@ -270,7 +271,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     if not values:
         raise TypeRuleError("sort needs at least one operand")
     axis = axis_of(dimension, values[0].ndim, "sort")
-    results = bind(sort_p, *values, dimension=axis, is_stable=is_stable, num_keys=num_keys)
+    results = bind_wide(sort_p, *values, dimension=axis, is_stable=is_stable, num_keys=num_keys)
     return tuple(results) if several else results[0]
 
 
@@ -288,5 +289,5 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
             "top_k returns int32 indices, which will overflow for array dimensions larger than the maximum int32."
         )
     numbers = convert(x, np.dtype("uint8")) if x.dtype == BOOL else x
-    values, positions = bind(top_k_p, numbers, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
+    values, positions = bind_wide(top_k_p, numbers, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
     return convert(values, x.dtype), positions

@@ -25,7 +25,9 @@ from fuser.legalise.results import with_computed_results
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.legalise.tabulation import with_tables
+from fuser.legalise.uniform_updates import with_uniform_updates
 from fuser.ops.grouped import grouped_matmul_p
+from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.loop_forms import LoopForms
 
 
@@ -52,6 +54,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
         graph = with_joined_windows(graph)
     graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
+    if scatter_rows_p in limits.calls:
+        graph = with_uniform_updates(graph)
     graph = with_index_wrapping(graph, limits.calls)
     graph = with_read_operands(graph, limits.calls | limits.library_calls)
     graph = with_computed_results(graph)

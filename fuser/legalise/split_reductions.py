@@ -17,8 +17,9 @@ from fuser.ir.rewrite import Rewriter
 from fuser.ir.target import Target
 from fuser.ir.types import is_inexact
 
-LEAST_RUN = 16  # elements of a run that are worth one number
-LEAST_COLUMNS = 128  # elements of a block of runs: a few vectors
+LEAST_RUN = 16  # elements of a run that are worth one number where others read them as well
+LEAST_COLUMNS = 128  # elements of a block of runs, a few vectors, where others read them as well
+LEAST_ALONE = 8  # elements of a block that nothing else reads: a row of half a vector takes as long as a run of it
 ROWS_AT_ONCE = 8  # blocks that are added while sums are in registers
 
 
@@ -55,22 +56,27 @@ def _first(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[
     if run < 2 or between == 1 or runs == between:
         return ()
     itemsize = eqn.outvars[0].aval.dtype.itemsize
-    again = 0.0 if alone(eqn.invars[0]) else target.move(eqn.invars[0].aval.nbytes)
+    single = alone(eqn.invars[0])
+    again = 0.0 if single else target.move(eqn.invars[0].aval.nbytes)
     stored = target.launch + target.move(2 * runs * itemsize)
-    along = stored + again if run >= LEAST_RUN else math.inf
+    along = stored + again if run >= LEAST_RUN or single else math.inf
     outer = tuple(d for d in eqn.params["axes"] if d not in inner)
     rows, columns = math.prod(shape[d] for d in outer), math.prod(shape[max(outer) + 1 :])
+    across = math.inf
+    if columns >= (LEAST_ALONE if single else LEAST_COLUMNS):
+        across = _across(math.prod(shape), run, rows, columns, itemsize, target)
     ended = runs * (target.loop + target.combine)
-    if target.margin * _across(math.prod(shape), run, rows, columns, itemsize, target) + again < ended:
+    if target.margin * across + again < ended:
         return outer
-    return inner if along < runs * target.jump else ()
+    apart = runs * target.jump if run >= LEAST_RUN else ended  # short runs lie within a few lines of the cache
+    return inner if along < apart else ()
 
 
 def _across(size: int, run: int, rows: int, columns: int, itemsize: int, target: Target) -> float:
     """Seconds of what adding blocks of runs to each other takes besides reading them: sums that are read and written in the nearest
     level, and a second step, which alone reduces vectors to numbers."""
     near = target.levels[0]
-    if columns < LEAST_COLUMNS or 2 * columns * itemsize > near.capacity:
+    if 2 * columns * itemsize > near.capacity:
         return math.inf
     sums = 2 * itemsize * size / min(rows, ROWS_AT_ONCE) / near.bandwidth
     held = size // rows

@@ -49,6 +49,7 @@ class Matrices:
     batch: tuple[Run, ...]
     swapped: bool
     tables: tuple[int, ...] = ()  # the dimensions of rows, columns and depth, as gemm's tables are made of them
+    crosswise: bool = False  # by tables: the transposed product is computed, and its blocks are transposed
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def form_of(x: Laid, y: Laid, dimension_numbers: Any) -> Matrices | None:
     """The product by tables where an operand's elements overlap in memory (windows), or where rows lie so far apart that
     strides would cut them into many products of few rows; else `matrices`."""
     form = matrices(x, y, dimension_numbers)
-    if _overlaps(x) or _overlaps(y):
+    if overlaps(x) or overlaps(y):
         return by_tables(x, y, dimension_numbers)
     if form is None or form.swapped or form.depth * form.columns.extent < SCATTERED:
         return form
@@ -99,7 +100,7 @@ def form_of(x: Laid, y: Laid, dimension_numbers: Any) -> Matrices | None:
     return by_tables(x, y, dimension_numbers) if cut >= 4 and form.rows.extent < SHORT_ROWS else form
 
 
-def _overlaps(operand: Laid) -> bool:
+def overlaps(operand: Laid) -> bool:
     """Whether elements of an operand share memory, a broadcast of whole ones excepted."""
     moving = [(abs(s), e) for s, e in zip(operand.strides, operand.shape) if s and e > 1]
     return math.prod(e for _, e in moving) > 1 + sum(s * (e - 1) for s, e in moving)

@@ -202,6 +202,7 @@ from fuser.numpy.reductions import (
     max,
     mean,
     min,
+    minmax,
     nanargmax,
     nanargmin,
     nancumprod,

@@ -16,7 +16,8 @@ from fuser import dtypes
 from fuser.ir.dim import Dim
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
-from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact, kind_of
+from fuser.ir.types import BOOL, SMALL_FLOATS, bfloat16, is_complex, is_inexact, kind_of
+from fuser.lax.small_dtypes import bind_wide, widened
 from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert, literal, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import ufuncs as U
@@ -26,7 +27,7 @@ from fuser.ops import reduce as R
 from fuser.ops.movement import broadcast_in_dim_p, reshape_p
 from fuser.trace.core import bind, type_of
 
-_HALVES = (np.dtype("float16"), bfloat16)
+_HALVES = (np.dtype("float16"), bfloat16, *SMALL_FLOATS)
 
 
 def _operand(a: Any, function: str) -> Any:
@@ -55,7 +56,7 @@ def _kept(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: 
 
 
 def _reduce(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    return _kept(bind(primitive, x, axes=axes) if axes else x, x.shape, axes, keepdims)
+    return _kept(bind_wide(primitive, x, axes=axes) if axes else x, x.shape, axes, keepdims)
 
 
 def _mask(where: Any, function: str) -> Any:
@@ -140,7 +141,8 @@ def _extreme(
     def reduction(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
-        x = _operand(a, name)
+        given = _operand(a, name)
+        x = widened(given)
         axes = axes_of(axis, x.ndim, name)
         if initial is None:
             if math.prod(x.shape[d] for d in axes) == 0:
@@ -152,7 +154,9 @@ def _extreme(
         if where is not None:
             x = _masked(name, x, where, np.asarray(neutral(x.dtype)).item())
         result = _reduce_extreme(primitive, x, axes, keepdims)
-        return result if initial is None else combine(_initial(initial, result), result)
+        if initial is not None:
+            result = combine(_initial(initial, result), result)
+        return convert(result, given.dtype) if x is not given else result
 
     reduction.__name__ = reduction.__qualname__ = name
     reduction.__doc__ = text
@@ -204,6 +208,14 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return sum(U.truth(a, "count_nonzero"), axis=axis, dtype=int, keepdims=keepdims)
 
 
+def minmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> tuple[Any, Any]:
+    """(the least, the greatest) over `axis`; `initial` may be a pair, of the least's and the greatest's."""
+    low, high = initial if isinstance(initial, tuple) else (initial, initial)
+    return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
+
+
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
     """The greatest minus the least."""
     return U.subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
@@ -224,7 +236,9 @@ def _position(name: str, primitive: Primitive, text: str) -> Callable[..., Any]:
                 f"attempt to get {name} of an empty sequence: {name} over an axis of extent 0 has no answer"
             )
         index_dtype = dtypes.canonical(int)
-        return _kept(bind(primitive, x, axes=(position,), index_dtype=index_dtype), shape, axes, bool(keepdims))
+        return _kept(
+            bind(primitive, widened(x), axes=(position,), index_dtype=index_dtype), shape, axes, bool(keepdims)
+        )
 
     reduction.__name__ = reduction.__qualname__ = name
     reduction.__doc__ = text
@@ -358,7 +372,7 @@ def _running(name: str, primitive: Primitive, promotes: bool, text: str) -> Call
             x = convert(x, wanted)
         elif x.dtype == BOOL or (promotes and not is_inexact(x.dtype)):
             x = _summed_dtype(x, None)
-        result = bind(primitive, x, axis=axis_of(axis, x.ndim, name), reverse=False)
+        result = bind_wide(primitive, x, axis=axis_of(axis, x.ndim, name), reverse=False)
         return U.truth(result, name) if wanted == BOOL else result
 
     cumulative.__name__ = cumulative.__qualname__ = name

@@ -15,6 +15,7 @@ from fuser.errors import ConcretizationTypeError
 from fuser.ir.dim import as_extent, known_at_least
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.lax.small_dtypes import bind_wide
 from fuser.lax.values import as_value, axis_of, broadcast_to, convert, literal, promote, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -25,7 +26,7 @@ from fuser.numpy.indexing import take_index
 from fuser.numpy.sorting import lexsort, searchsorted, sort
 from fuser.ops.sorting import sort_p
 from fuser.runtime.array import Array
-from fuser.trace.core import Tracer, bind
+from fuser.trace.core import Tracer
 
 
 def known(x: Any, function: str, way_out: str = "give size=") -> np.ndarray:
@@ -316,9 +317,11 @@ def _merged(function: str, first: Any, second: Any, assume_unique: bool, size: i
     values = V.concatenate([first, second])
     positions = iota(values.shape, 0, dtypes.canonical(int))
     if valid is None:
-        values, order = bind(sort_p, values, positions, dimension=0, is_stable=True, num_keys=1)
+        values, order = bind_wide(sort_p, values, positions, dimension=0, is_stable=True, num_keys=1)
         return values, None, order, firsts
-    last, values, order = bind(sort_p, U.logical_not(valid), values, positions, dimension=0, is_stable=True, num_keys=2)
+    last, values, order = bind_wide(
+        sort_p, U.logical_not(valid), values, positions, dimension=0, is_stable=True, num_keys=2
+    )
     return values, U.logical_not(last), order, firsts
 
 

@@ -13,6 +13,7 @@ from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.dim import Dim
 from fuser.ir.types import is_complex, is_inexact
+from fuser.lax.small_dtypes import bind_wide
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal, promote
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -41,7 +42,7 @@ def sort(
 ) -> Any:
     """The elements in ascending order along `axis` (None: flattened); nan comes last. Derivatives move with the elements."""
     x, axis = _flat(as_value(a, "sort"), axis, "sort")
-    (result,) = bind(sort_p, x, dimension=axis, is_stable=stable, num_keys=1)
+    (result,) = bind_wide(sort_p, x, dimension=axis, is_stable=stable, num_keys=1)
     return V.flip(result, axis) if descending else result
 
 
@@ -60,9 +61,9 @@ def argsort(
     wanted = dtypes.canonical(int) if dtype is None else dtypes.requested(dtype, "argsort")
     positions = iota(x.shape, axis, wanted)
     if not descending:
-        return bind(sort_p, x, positions, dimension=axis, is_stable=stable, num_keys=1)[1]
+        return bind_wide(sort_p, x, positions, dimension=axis, is_stable=stable, num_keys=1)[1]
     last = x.shape[axis] - 1
-    backwards = bind(
+    backwards = bind_wide(
         sort_p, V.flip(x, axis), U.subtract(last, positions), dimension=axis, is_stable=stable, num_keys=1
     )[1]
     return V.flip(backwards, axis)
@@ -77,7 +78,7 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
         return as_value(np.int32(0))
     axis = axis_of(axis, arrays[0].ndim, "lexsort")
     positions = iota(arrays[0].shape, axis, dtypes.canonical(int))
-    return bind(sort_p, *reversed(arrays), positions, dimension=axis, is_stable=True, num_keys=len(arrays))[-1]
+    return bind_wide(sort_p, *reversed(arrays), positions, dimension=axis, is_stable=True, num_keys=len(arrays))[-1]
 
 
 def sort_complex(a: Any) -> Any:
@@ -321,7 +322,7 @@ def _at_levels(x: Any, q: Any, method: str, squash_nan: bool) -> Any:
 
 def _at_weight(x: Any, q: Any, weights: Any, squash_nan: bool) -> Any:
     """The first element of each row, in order, up to which a level of the row's weight lies; nan weighs nothing."""
-    x, weights = bind(sort_p, x, weights, dimension=x.ndim - 1, is_stable=True, num_keys=1)
+    x, weights = bind_wide(sort_p, x, weights, dimension=x.ndim - 1, is_stable=True, num_keys=1)
     missing, bad = M.isnan(x), U.logical_or(U.less(weights, 0), M.isnan(weights))
     heap = bind(cumsum_p, M.where(U.logical_or(missing, bad), 0, weights), axis=x.ndim - 1, reverse=False)
     wanted = U.multiply(V.reshape(q, (*q.shape, *(1,) * x.ndim)), heap[..., -1:])
@@ -374,5 +375,5 @@ def top_k(x: Any, k: int, axis: int = -1) -> Sequence[Any]:
     x = as_value(x, "top_k")
     axis = axis_of(axis, x.ndim, "top_k")
     moved = V.moveaxis(x, axis, -1)
-    values, positions = bind(top_k_p, moved, k=operator.index(k), axis=moved.ndim - 1)
+    values, positions = bind_wide(top_k_p, moved, k=operator.index(k), axis=moved.ndim - 1)
     return [V.moveaxis(values, -1, axis), V.moveaxis(positions, -1, axis)]

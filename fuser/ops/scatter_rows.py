@@ -29,13 +29,14 @@ def _type(operand: ArrayType, targets: ArrayType, updates: ArrayType, reduction:
     rows = operand.ndim == updates.ndim == 2 and operand.shape[1] == updates.shape[1]
     if (
         not rows
-        or targets.shape != updates.shape[:1]
+        or updates.shape[0] not in (1, targets.size)
+        or targets.ndim != 1
         or targets.dtype != WORD
         or operand.dtype != updates.dtype
         or reduction not in COMBINED
     ):
         raise TypeRuleError(
-            f"scatter_rows takes rows, u32 targets and rows of one dtype, got {operand}, {targets}, {updates}"
+            f"scatter_rows takes rows, u32 targets and one row or as many as targets of the same dtype, got {operand}, {targets}, {updates}"
         )
     return ArrayType(operand.shape, operand.dtype, operand.weak_type)
 
@@ -45,7 +46,7 @@ def _eval(operand: np.ndarray, targets: np.ndarray, updates: np.ndarray, reducti
     narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
     out = np.array(operand, np.float32 if narrow else operand.dtype)
     inside = targets < len(operand)
-    where, values = targets[inside], updates[inside].astype(out.dtype)
+    where, values = targets[inside], np.broadcast_to(updates, (len(targets), out.shape[1]))[inside].astype(out.dtype)
     if accumulate is None:
         out[where] = values  # the last of several updates of one row stays
     else:
@@ -58,7 +59,9 @@ def _batch(operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
     size = size_of(operands, dims)
     operand, targets, updates = (moved(x, d, 0, size) for x, d in zip(operands, dims))
     rows, width = operand.shape[1:]
-    shape, count = targets.shape, updates.shape[1]
+    shape, count = targets.shape, targets.shape[1]
+    if updates.shape[1] != count:
+        updates = broadcast_in_dim_p.bind(updates, shape=(size, count, width), broadcast_dimensions=(0, 1, 2))
     filled = lambda value: broadcast_in_dim_p.bind(np.asarray(value, WORD), shape=shape, broadcast_dimensions=())
     first = el.mul_p.bind(iota_p.bind(dtype=WORD, shape=shape, dimension=0), filled(rows))
     inside = el.lt_p.bind(targets, filled(rows))
@@ -80,13 +83,16 @@ def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         rows, count, width = shapes[number % len(shapes)]
         x, u = ((1 + 0.01 * rng.normal(size=(n, width))).astype(dtype) for n in (rows, count))
         yield (x, rng.integers(0, rows + 2, count).astype(WORD), u), {"reduction": reduction, "unique": False}
+    for reduction in ("replace", "sum", "min", "max"):  # one row for all targets
+        x, u = (rng.normal(size=(n, 3)).astype(np.float32) for n in (10, 1))
+        yield (x, rng.integers(0, 12, 700).astype(WORD), u), {"reduction": reduction, "unique": False}
     targets = rng.permutation(12)[:8].astype(WORD)
     for reduction in COMBINED:
         x, u = (rng.normal(size=(n, 3)).astype(np.float32) for n in (10, 8))
         yield (x, targets, u), {"reduction": reduction, "unique": True}
 
 
-# Each row of updates goes to the row of the operand that its target says, by the reduction, or to none where that is beyond the end;
+# Each row of updates, or the one for all targets, goes to the row of the operand that its target says, by the reduction, or to none where that is beyond the end;
 # with `unique` no two that count go to one row.
 scatter_rows_p: Primitive = register(
     Primitive("scatter_rows", Fusion.LIBRARY, type=_type, eval=_eval, batch=_batch, samples=_samples)

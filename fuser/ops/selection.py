@@ -17,7 +17,9 @@ from fuser.ops.family import sample
 from fuser.ops.order import POSITION
 from fuser.trace.batch import moved
 
-SELECTED = tuple(dtype for dtype in (*INTEGERS, *FLOATS) if dtype.itemsize <= 4)
+_NUMBERS = (*INTEGERS, *FLOATS)
+# Numbers that kernels select among.
+SELECTED = tuple(dtype for dtype in _NUMBERS if dtype.itemsize <= 4)
 # Up to how many elements are selected of rows of any length; more of them are found by ordering the rows.
 MOST_SELECTED = 2048
 
@@ -31,8 +33,8 @@ def total(x: np.ndarray) -> np.ndarray:
 
 
 def _type(x: ArrayType, k: int) -> ArrayType:
-    if x.dtype not in SELECTED or not x.shape or not 1 <= k <= x.shape[-1]:
-        raise TypeRuleError(f"select_largest takes 1 to all numbers of up to 32 bits along a dimension, got {k} of {x}")
+    if x.dtype not in _NUMBERS or not x.shape or not 1 <= k <= x.shape[-1]:
+        raise TypeRuleError(f"select_largest takes 1 to all integers or floats along a dimension, got {k} of {x}")
     return ArrayType((*x.shape[:-1], k), POSITION)
 
 

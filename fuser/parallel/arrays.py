@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.api.layout import Format, row_major
 from fuser.api.stages import Compiled, Traced
 from fuser.config import config
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
@@ -23,7 +24,6 @@ from fuser.ir.source import current_source
 from fuser.ir.types import is_key
 from fuser.lax.values import as_value, putting
 from fuser.ops.elementwise import copy_p
-from fuser.parallel.layout import Format
 from fuser.parallel.mesh import mesh_in_scope
 from fuser.parallel.peer_copies import parts_of_parts
 from fuser.parallel.places import is_first_gpu, on_device, on_first_gpu, only_part
@@ -480,6 +480,7 @@ def all_shards(x: Array) -> list[Shard]:
 
 for _name, _function in (
     ("sharding", sharding_of),
+    ("format", lambda x: Format(row_major(x.ndim), sharding_of(x))),
     ("addressable_shards", shards),
     ("global_shards", all_shards),
     ("is_fully_addressable", lambda x: sharding_of(x).is_fully_addressable),

@@ -16,6 +16,7 @@ from fuser.ir.types import ArrayType, float0, is_complex, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
+from fuser.trace.python_numbers import all_as_given, standing_for
 from fuser.trace.tangent import Zero, as_array, zeros
 
 
@@ -54,7 +55,7 @@ def leaf_values(leaves: Sequence[Any], what: str) -> list[Any]:
             values.append(leaf)
             continue
         try:
-            values.append(as_value(leaf))
+            values.append(standing_for(leaf, as_value(leaf)))
         except TypeError:
             raise TypeError(
                 f"{what}: the leaf {leaf!r} is {dtypes.in_words(leaf)}, which is no array of numbers; "
@@ -120,10 +121,10 @@ class Flat:
 
     def results(self, values: Sequence[Any]) -> Any:
         """The tree of the result, without aux."""
-        return tree.unflatten(self.out_tree, values[: self.count])
+        return tree.unflatten(self.out_tree, all_as_given(values[: self.count]))
 
     def aux(self, values: Sequence[Any]) -> Any:
-        return tree.unflatten(self.aux_tree, values[self.count :])
+        return tree.unflatten(self.aux_tree, all_as_given(values[self.count :]))
 
 
 def flat(
@@ -185,7 +186,7 @@ def cotangent_values(given: Sequence[Any], avals: Sequence[ArrayType], what: str
         if getattr(leaf, "dtype", None) == float0 or not is_inexact(aval.dtype):
             values.append(Zero(aval))
             continue
-        value = as_array(as_value(leaf))
+        value = standing_for(leaf, as_array(as_value(leaf)))
         found = type_of(value)
         if found.shape != aval.shape or found.dtype != aval.dtype:
             raise TypeRuleError(f"{what} needs {aval.update(weak_type=False)}, got {found} ({current_source().short})")

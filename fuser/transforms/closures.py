@@ -67,7 +67,7 @@ def _convert(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Any]) -> tup
             )
         hoisted, kept = iter(args[count:]), iter(fixed)
         closed = [next(hoisted) if move else next(kept) for move in moving]
-        return tree.unflatten(out_tree, replay(graph, *closed, *leaf_values(given, f"the arguments of {name}")))
+        return tree.unflatten(out_tree, replay(graph, *leaf_values([*closed, *given], f"the arguments of {name}")))
 
     on_arguments.__name__ = name
     lasting = all(type(c) is Array for c in consts)

@@ -42,7 +42,7 @@ class custom_vmap(CustomFunction):
             raise AttributeError(
                 f"the custom_vmap function {name_of(self.fun)} has no rule; define one with def_vmap ({current_source().short})"
             )
-        call = Call(self.fun, self._positional(args, kwargs), ())
+        call = Call(self.fun, self._positional(args, kwargs), (), numbers=False)
         try:
             outs = custom_vmap_call_p.bind(
                 *call.operands(), name=call.name, call_jaxpr=call.function, rule=_flat_rule(call, rule), num_consts=0

@@ -17,6 +17,7 @@ from fuser.trace import tree
 from fuser.trace.aliases import check_arguments
 from fuser.trace.cells import is_ref
 from fuser.trace.core import Tracer, type_of
+from fuser.trace.python_numbers import all_as_given, as_given, standing_for
 from fuser.trace.tangent import Zero, as_array, float0, zeros
 from fuser.transforms.arguments import leaf_values, name_of
 
@@ -93,13 +94,20 @@ class Call:
     """One call of a custom function: its arguments flat, and the tree of its results once a function has run.
 
     Flat functions take the tracers among the arguments that are not differentiated first (`hidden`), then the leaves of
-    the others: so an equation that outlives the trace holds no tracer, and `taken` gives them away.
+    the others: so an equation that outlives the trace holds no tracer, and `taken` gives them away. With `numbers` the
+    user's functions get and give Python's numbers where there are some.
     """
 
     def __init__(
-        self, fun: Callable[..., Any], args: tuple[Any, ...], nondiff: Sequence[int], kind: str = "custom_vjp"
+        self,
+        fun: Callable[..., Any],
+        args: tuple[Any, ...],
+        nondiff: Sequence[int],
+        kind: str = "custom_vjp",
+        numbers: bool = True,
     ) -> None:
         self.fun, self.kind = fun, kind
+        self.as_given: Callable[[Sequence[Any]], Sequence[Any]] = all_as_given if numbers else list
         self.name = name_of(fun)
         self.count = len(args)
         self.nondiff = [n % len(args) for n in nondiff if -len(args) <= n < len(args)]
@@ -134,7 +142,7 @@ class Call:
         args: list[Any] = [None] * self.count
         for number, value in zip(self.nondiff, self.static_args(hidden)):
             args[number] = value
-        for number, value in zip(self.diff, tree.unflatten(self.in_tree, given)):
+        for number, value in zip(self.diff, tree.unflatten(self.in_tree, self.as_given(given))):
             args[number] = value
         return args
 
@@ -186,7 +194,7 @@ class Call:
                 )
 
     def result(self, values: Sequence[Any]) -> Any:
-        return tree.unflatten(self.out_tree, values)
+        return tree.unflatten(self.out_tree, self.as_given(values))
 
 
 def _agree(tree_a: Any, avals_a: Sequence[ArrayType], tree_b: Any, avals_b: Sequence[ArrayType]) -> bool:
@@ -238,7 +246,7 @@ def given_tangent(tangent: Any, symbolic: bool) -> Any:
     """A tangent as a user's rule gets it."""
     if type(tangent) is Zero:
         return SymbolicZero(tangent.aval) if symbolic else zeros(tangent.aval)
-    return tangent
+    return as_given(tangent)
 
 
 def taken_tangent(leaf: Any) -> Any:
@@ -247,4 +255,4 @@ def taken_tangent(leaf: Any) -> Any:
         return Zero(leaf.aval)
     if getattr(leaf, "dtype", None) == float0:
         return leaf
-    return as_array(as_value(leaf))
+    return standing_for(leaf, as_array(as_value(leaf)))

@@ -11,6 +11,7 @@ from fuser.ir.source import current_source
 from fuser.ops.calls import custom_jvp_call_p
 from fuser.trace import tree
 from fuser.trace.core import type_of
+from fuser.trace.python_numbers import all_as_given
 from fuser.trace.tangent import Zero, add_tangents, differentiable, float0, zeros
 from fuser.transforms.arguments import name_of
 from fuser.transforms.custom_function import Call, CustomFunction, given_tangent, pair_of, taken_tangent
@@ -85,7 +86,8 @@ def _flat_jvp(call: Call, rule: Callable[..., Any], symbolic: bool) -> Callable[
     def flat(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         static = call.static_args(primals[:count])
         given = [given_tangent(t, symbolic) for t in tangents[count:]]
-        result = rule(*static, tree.unflatten(call.in_tree, primals[count:]), tree.unflatten(call.in_tree, given))
+        values = all_as_given(primals[count:])
+        result = rule(*static, tree.unflatten(call.in_tree, values), tree.unflatten(call.in_tree, given))
         primal_out, tangent_out = pair_of(result, rule_name, call.name, "primal output, tangent output")
         outs = call.primals_out(primal_out, rule_name, "JVP")
         leaves, structure = tree.flatten(tangent_out)

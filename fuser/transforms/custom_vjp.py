@@ -16,6 +16,8 @@ from fuser.lax.values import as_value, convert
 from fuser.ops.calls import custom_vjp_call_p
 from fuser.trace import tree
 from fuser.trace.core import Tracer, type_of
+from fuser.trace.python_numbers import as_given, standing_for
+from fuser.trace.stage import StageTrace, stage
 from fuser.trace.tangent import Zero, as_array, differentiable, float0
 from fuser.trace.tree import map as map_tree
 from fuser.transforms.arguments import name_of
@@ -85,9 +87,12 @@ class custom_vjp(CustomFunction):
         args = self._positional(args, kwargs)
         _refuse_tracers(args, self.nondiff_argnums, name_of(self.fun))
         call = self._call(args)
+        operands = call.operands()
+        if config.custom_vjp3:
+            _refuse_closures(call, operands)
         try:
             outs = custom_vjp_call_p.bind(
-                *call.operands(),
+                *operands,
                 name=call.name,
                 call_jaxpr=call.function,
                 fwd_jaxpr_thunk=_flat_fwd(call, fwd, bwd, self.symbolic_zeros),
@@ -111,12 +116,23 @@ def _refuse_tracers(args: Sequence[Any], numbers: Sequence[int], name: str) -> N
                 )
 
 
+def _refuse_closures(call: Call, operands: Sequence[Any]) -> None:
+    """UnexpectedTracerError for a function that closes over a value of `vmap` or of a derivative, as with JAX's setting jax_custom_vjp3."""
+    for const in stage(call.function, [type_of(v) for v in operands], call.name).consts:
+        if isinstance(const, Tracer) and not isinstance(const._trace, StageTrace):
+            raise UnexpectedTracerError(
+                f"custom_vjp-decorated function {call.name} closed over a {type(const).__name__} of type {const.aval}, but custom_vjp "
+                f"functions can't close over Tracers while jax_custom_vjp3 is set. Rewrite {call.name} to take it as an explicit input "
+                f"({current_source().short})"
+            )
+
+
 def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic: bool) -> Callable[..., Any]:
     """The fwd rule on leaves: results, residuals, and the bwd rule on leaves for them."""
     rule = name_of(fwd)
 
     def flat(primals: Sequence[Any], perturbed: Sequence[bool]) -> tuple[list[Any], list[Any], Callable[..., Any]]:
-        given = [CustomVJPPrimal(p, use) for p, use in zip(primals, perturbed)] if symbolic else primals
+        given = [CustomVJPPrimal(as_given(p), use) for p, use in zip(primals, perturbed)] if symbolic else primals
         result = fwd(*call.arguments((), given))
         primal_out, residual_tree = pair_of(result, rule, call.name, "primal output, residuals")
         outs = call.primals_out(primal_out, rule, "VJP fwd")
@@ -172,14 +188,16 @@ def _checked_cotangent(leaf: Any, aval: ArrayType, rule: str, name: str) -> Any:
     """The cotangent of one argument; ValueError if it has not the shape and dtype of one."""
     if leaf is None or not differentiable(aval) or getattr(leaf, "dtype", None) == float0:
         return Zero(aval)
-    cotangent = Zero(leaf.aval) if isinstance(leaf, Zero) else as_array(as_value(leaf))
+    cotangent = Zero(leaf.aval) if isinstance(leaf, Zero) else standing_for(leaf, as_array(as_value(leaf)))
     found = cotangent.aval if type(cotangent) is Zero else type_of(cotangent)
     if found.shape != aval.shape and not config.disable_bwd_checks:
         raise ValueError(
             f"the rule {rule} of {name} must return cotangents of the types of the arguments, got {found} for {aval} "
             f"({current_source().short})"
         )
-    return Zero(aval) if type(cotangent) is Zero else convert(cotangent, aval.dtype)
+    if type(cotangent) is Zero or (found.dtype, found.weak_type) == (aval.dtype, aval.weak_type):
+        return Zero(aval) if type(cotangent) is Zero else cotangent
+    return convert(cotangent, aval.dtype)
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from fuser.ir.source import current_source
 from fuser.trace import tree
 from fuser.trace.core import type_of
 from fuser.trace.linearize import linearize
+from fuser.trace.python_numbers import as_given
 from fuser.trace.tangent import full
 from fuser.transforms.arguments import (
     check_callable,
@@ -93,7 +94,7 @@ def _value_and_grad(
     outs, linear = linearize(scalar, leaves, lambda: 1)
     gradients = dense(linear.pullback([full(type_of(outs[0]), 1)]))
     gradient = tree.unflatten(function.in_tree, gradients)
-    value = (outs[0], function.aux(outs)) if has_aux else outs[0]
+    value = (as_given(outs[0]), function.aux(outs)) if has_aux else as_given(outs[0])
     return value, gradient if isinstance(argnums, Sequence) else gradient[0]
 
 

@@ -28,6 +28,7 @@ from fuser.trace.cells import is_ref
 from fuser.trace.core import type_of
 from fuser.trace.linearize import Linearized
 from fuser.trace.linearize import linearize as linearized
+from fuser.trace.python_numbers import all_as_given
 from fuser.trace.tangent import Undefined, Zero, differentiable
 from fuser.trace.transpose import transposed
 from fuser.transforms.arguments import Flat, check_callable, cotangent_values, dense, flat, name_of, refuse_axes
@@ -248,7 +249,7 @@ class LinearFunction:
         for leaf, aval in zip(given, self._linear.avals):
             _consistent(leaf, aval)
         values = cotangent_values(given, self._linear.avals, f"the {self.__name__}")
-        return tree.unflatten(self.function.out_tree, dense(self.linear.pushforward(values)))
+        return tree.unflatten(self.function.out_tree, all_as_given(dense(self.linear.pushforward(values))))
 
     def _pull(self, *cotangents: Any, taken: Any = None) -> Any:
         """The cotangents; with `taken` those that it has all of are `Zero`."""
@@ -267,7 +268,7 @@ class LinearFunction:
         found = self.linear.pullback(values, taken=taken)
         if taken is not None:
             return self.function.in_tree.unflatten(found)
-        return tree.unflatten(self.function.in_tree, dense(found))
+        return tree.unflatten(self.function.in_tree, all_as_given(dense(found)))
 
 
 def _linear(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, backwards: bool, transform: str) -> Any:

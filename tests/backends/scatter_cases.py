@@ -26,6 +26,14 @@ def case(reduction: str, dtype: str, rows: int, count: int, *width: int) -> Form
     return scatter(reduction), (of(dtype, rows, *width), of("int32", count), of(dtype, count, *width))
 
 
+def alike(reduction: str, dtype: str, rows: int, count: int, *width: int, value: Any = None) -> Form:
+    """A number, or a row, combined at all targets."""
+    known, places = of(dtype, rows, *width), of("int32", count)
+    if value is not None:
+        return lambda x, i: getattr(x.at[i], reduction)(value), (known, places)
+    return scatter(reduction), (known, places, of(dtype, *width))
+
+
 SCATTERS: dict[str, Form] = {
     "sums of float32": case("add", "float32", 10, 5000),
     "sums of rows of float32": case("add", "float32", 11, 500, 70),
@@ -44,6 +52,26 @@ SCATTERS: dict[str, Form] = {
     "replaced numbers": case("set", "float32", 10, 900),
     "replaced rows": case("set", "int16", 10, 300, 70),
     "products": case("multiply", "float32", 10, 50),
+}
+
+# One row of updates for all targets: counted by each program, and by atomics where rows are many.
+COUNTED: dict[str, Form] = {
+    "bins": (lambda x: fnp.bincount(x, length=7), (of("int32", 9000),)),
+    "weights that are one": (lambda x: fnp.histogram(x, 20, (-2.0, 2.0))[0], (of("float32", 5000),)),
+    "many bins": (lambda x: fnp.bincount(x * 999, length=5000), (of("int32", 9000),)),
+    "a number of float32": alike("add", "float32", 10, 5000, value=0.1),
+    "a given number of float32": alike("add", "float32", 10, 5000),
+    "a row of float32": alike("add", "float32", 11, 500, 70),
+    "a row of float16": alike("add", "float16", 11, 50, 3),
+    "a number of bfloat16": alike("add", "bfloat16", 11, 50, value=0.5),
+    "a row of float64": alike("add", "float64", 3000, 700, 2),
+    "a row of bytes": alike("add", "uint8", 10, 5000, 5),
+    "a row of int64": alike("add", "int64", 10, 700, 2),
+    "the larger of float32": alike("max", "float32", 10, 30, 3),
+    "the less of bfloat16": alike("min", "bfloat16", 10, 30, 3),
+    "the less of int16": alike("min", "int16", 10, 30, 3),
+    "one that replaces": alike("set", "float32", 3000, 900, 3),
+    "zero that replaces": alike("set", "int8", 30, 90, value=0),
 }
 
 # As long as nothing has a form by atomics.

@@ -247,6 +247,7 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
 
 PREBUILT = {
     **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64", "float16", "bfloat16")},
+    **{f"{name}_float32": (lambda name=name: GEMMS[name] + gemm_text(np.dtype("float32"), np.dtype("float32")), {name: f"{name}_float32_float32"}) for name in ("tables", "tables_of_rows")},
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
     **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
     "sort_float32_0": (lambda: sort_text(np.dtype("float32"), 0), {"sort": "sort_float32_0"}),
@@ -316,7 +317,7 @@ def test_processors_with_shorter_vectors(target: str, dtype: str, tmp_path: path
 @pytest.mark.parametrize("name", ["tables", "tables_of_rows"])
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the targets are those of x86-64")
 def test_operands_read_by_tables(target: str, name: str, tmp_path: pathlib.Path) -> None:
-    """Columns that lie together, every other one, in runs, anywhere; depths that lie together in short runs."""
+    """Columns that lie together, every other one, in runs, anywhere; depths that lie together in short runs; the transposed product."""
     kind = np.dtype(np.float32)
     source, shared = tmp_path / "gemm.c", tmp_path / "gemm.so"
     source.write_text(GEMMS[name] + gemm_text(kind, kind))
@@ -333,17 +334,33 @@ def test_operands_read_by_tables(target: str, name: str, tmp_path: pathlib.Path)
         ([(20, 64)], [(2, 3000), (40, 19)], [(50, 1, 1), (9, 400, 100)]),
         ([(17, 1)], [(70, 3)], [(23, 50, 400)]),
         ([(600, 3)], [(40, 9), (12, 1)], [(700, 5, 30)]),
+        ([(5, 81)], [(29, 30), (11, 1)], [(9, 9, 900), (3, 3, 30), (3, 1, 1)]),
+        ([(8, 72)], [(28, 30), (28, 1)], [(8, 9, 900), (3, 3, 30), (3, 1, 1)]),
+        ([(9, 500)], [(10, 50), (13, 1)], [(5000, 1, 7)]),
     ):
         m, n, k = (int(np.prod([d[0] for d in dims])) for dims in (rows, columns, depth))
         tables = [number for dims in (rows, columns, depth) for number in (len(dims), *itertools.chain(*dims))]
-        numbers = (m, n, k, 0, 0, 0, 0, n, 0, 0, *tables)
-        result = np.empty((m, n), kind)
-        pointers = (ctypes.c_void_p * 3)(x.ctypes.data, y.ctypes.data, result.ctypes.data)
-        product(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
+        results = [np.empty((m, n), kind) for _ in range(2)]
+        for crosswise, result in enumerate(results):
+            numbers = (m, n, k, 0, 0, 0, 0, n, 2 * crosswise, 0, *tables)
+            pointers = (ctypes.c_void_p * 3)(x.ctypes.data, y.ctypes.data, result.ctypes.data)
+            product(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
         a = as_strided(x, [d[0] for d in (*rows, *depth)], [4 * d[1] for d in (*rows, *depth)]).reshape(m, k)
         b = as_strided(y, [d[0] for d in (*depth, *columns)], [4 * d[-1] for d in (*depth, *columns)]).reshape(k, n)
         a, b = a.astype(np.float64), b.astype(np.float64)
-        assert np.all(np.abs(result - a @ b) <= 1e-5 * (np.abs(a) @ np.abs(b)))
+        for result in results:
+            assert np.all(np.abs(result - a @ b) <= 1e-5 * (np.abs(a) @ np.abs(b)))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 15, 16])
+@pytest.mark.parametrize("rows", [17, 48, 64, 65])
+def test_long_sums_of_few_columns(rows: int, columns: int) -> None:
+    """The gradient of a layer with few outputs: rows of both operands lie along the sum, which is read where it lies up to 64 rows."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((5003, n)).astype(np.float32) for n in (rows, columns))
+    found = np.asarray(fuser.jit(lambda x, y: x.T @ y, backend="c")(x, y))
+    a, b = x.T.astype(np.float64), y.astype(np.float64)
+    assert np.all(np.abs(found - a @ b) <= 1e-5 * (np.abs(a) @ np.abs(b)))
 
 
 SYMMETRIC: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {

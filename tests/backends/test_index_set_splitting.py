@@ -161,3 +161,26 @@ def test_equal_quotients_share_their_divisor() -> None:
     *_, last = fuser.jit(recurrence).lower(x, x).sources
     divisors = re.findall(r"/ (\w+)\)", last.text)
     assert len(divisors) > 10 and len(set(divisors)) == 1, last.text
+
+
+PADDED_BESIDE_SUMS = {
+    "a part": lambda x, y, z: x.sum(0) + jnp.pad(z, (0, 192)),
+    "a sum": lambda x, y, z: x.sum(0) + jnp.pad(y.sum(0), (0, 192)),
+    "and the rows": lambda x, y, z: (x.sum(0) + jnp.pad(z, (0, 192)), x * 2),
+    "two sums": lambda x, y, z: ((x * x).sum(0) + jnp.pad(z, (0, 192)), x.sum(0) + jnp.pad(z, (64, 128))),
+    "the gradient of slices": fuser.grad(lambda s, x, y: ((y * s[:64]) ** 2).sum() + ((x * s) ** 2).sum(), argnums=0),
+}
+
+
+@pytest.mark.parametrize("name", PADDED_BESIDE_SUMS)
+def test_a_sum_added_to_a_padded_part(name: str) -> None:
+    """What stands after a sum is priced in pieces, between the ends of the part."""
+    rng = np.random.default_rng(0)
+    x, y, z = (rng.standard_normal(shape).astype(np.float32) for shape in ((6272, 256), (6272, 64), (64,)))
+    function = PADDED_BESIDE_SUMS[name]
+    args = (rng.standard_normal(256).astype(np.float32), x, y) if "slices" in name else (x, y, z)
+    found = fuser.jit(function, backend="c")(*args)
+    with fuser.config.using(enable_x64=True):
+        exact = fuser.jit(function, backend="reference")(*(a.astype(np.float64) for a in args))
+    for one, wanted in zip(fuser.tree.leaves(found), fuser.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(wanted), rtol=2e-5, atol=2e-3)

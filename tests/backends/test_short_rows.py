@@ -339,13 +339,78 @@ def test_sums_over_several_short_rows_have_a_sum_for_each_lane(extent: int, dtyp
     x = random.standard_normal((3, 300, 4, extent)).astype(dtype)
     with fuser.enable_x64(dtype is np.float64):
         sums = lambda x: (x.sum((1, 3)), (x * x + 1).sum((1, 3)), (x[:, ::2] * 0.5).mean((1, 3)))
-        (source,) = fuser.jit(lambda x: x.sum((1, 3)), backend="c").lower(x).sources
-        assert "_lanes[" in source.text or extent * x.itemsize > 64  # bytes of a vector
-        assert f"< {extent}; ++" in source.text or extent * x.itemsize >= 64
+        assert lane_accumulators(lambda x: (x.sum((1, 3)), x + 1), x) or extent * x.itemsize > 64  # bytes of a vector
         wide = x.astype(np.float64)
         bound = (300 + 16) * np.finfo(dtype).eps  # a lane's additions, and of the lanes
         for found, wanted, scale in zip(fuser.jit(sums, backend="c")(x), sums(wide), sums(np.abs(wide)), strict=True):
             assert np.all(np.abs(np.asarray(found) - wanted) <= bound * scale)
+
+
+def lane_accumulators(function: Any, *args: Any) -> int:
+    """Reductions of the function's kernels that have an accumulator for each lane."""
+    sources = fuser.jit(function, backend="c").lower(*args).sources
+    return sum(schedule.lane_accumulators or 0 for source in sources for schedule in source.schedules.values())
+
+
+REDUCED: dict[str, tuple[str, Any]] = {
+    "max": ("float32", lambda x: x.max((1, 3))),
+    "min": ("float64", lambda x: x.min((1, 3))),
+    "max of bytes": ("int8", lambda x: x.max((1, 3))),
+    "sum of integers": ("int32", lambda x: x.sum((1, 3))),
+    "sum of short integers": ("int16", lambda x: x.sum((1, 3))),
+    "product": ("int32", lambda x: (x % 4 + 2).prod((1, 3))),
+    "any": ("bool", lambda x: x.any((1, 3))),
+    "all": ("bool", lambda x: x.all((1, 3))),
+    "count": ("float32", lambda x: (x > 2).sum((1, 3))),
+    "two": ("float32", lambda x: x.max((1, 3)) - x.min((1, 3))),
+}
+
+
+@pytest.mark.parametrize("extent", [3, 7, 9, 14, 16, 17, 30])
+@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.parametrize("rows, columns", [(50, 3), (2, 90)])
+def test_reductions_over_several_short_rows_have_an_accumulator_for_each_lane(
+    name: str, extent: int, rows: int, columns: int
+) -> None:
+    """A maximum over rows of 10 made a number of each row's vector, and took seven times as long. What reads the operand as
+    well keeps the reduction one."""
+    dtype, reduced = REDUCED[name]
+    random = np.random.default_rng(extent)
+    x = random.integers(-100, 100, (4, rows, columns, extent)).astype(dtype)
+    if dtype == "bool":
+        x = random.random(x.shape) < 1 / (rows * extent)
+        x = ~x if name == "all" else x
+    with fuser.enable_x64(True):
+        together = lambda x: (reduced(x), x ^ x[:1] if x.dtype == bool else x + x[:1])
+        np.testing.assert_array_equal(np.asarray(fuser.jit(together, backend="c")(x)[0]), reduced(x))
+        np.testing.assert_array_equal(np.asarray(fuser.jit(reduced, backend="c")(x)), reduced(x))
+        if (
+            rows == 50 and 4 < extent < 16
+        ):  # wide blocks are added to each other, long rows reduced first, others written out
+            assert lane_accumulators(together, x) == (2 if name == "two" else 1)
+
+
+@pytest.mark.parametrize("extent", [3, 10, 17])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_nan_in_one_of_several_short_rows_is_an_extreme(name: str, extent: int) -> None:
+    x = np.random.default_rng(extent).standard_normal((3, 40, 5, extent)).astype(np.float32)
+    x[0, 3, 1, extent - 1], x[2, 39, 4, 0] = np.nan, np.nan
+    x[1, :, 0] = -np.inf if name == "max" else np.inf
+    reduced = lambda x: getattr(x, name)((1, 3))
+    for function in (reduced, lambda x: (reduced(x), x * 2)[0]):
+        np.testing.assert_array_equal(np.asarray(fuser.jit(function, backend="c")(x)), reduced(x))
+
+
+def test_lane_accumulators_of_chunks() -> None:
+    """Few results of many short rows, shared out in chunks: each chunk's sum took one addition after the other."""
+    x = np.random.default_rng(8).standard_normal((1, 30_000, 2, 4)).astype(np.float32)
+    function = lambda x: (x.sum((1, 3)), x.max((1, 3)), x + 1)
+    assert lane_accumulators(function, x)
+    found = fuser.jit(function, backend="c")(x)
+    wide = x.astype(np.float64)
+    bound = (30_000 / 1024 + 64) * np.finfo(np.float32).eps * np.abs(wide).sum((1, 3))
+    assert np.all(np.abs(np.asarray(found[0]) - wide.sum((1, 3))) <= bound)
+    np.testing.assert_array_equal(np.asarray(found[1]), x.max((1, 3)))
 
 
 def test_groups_of_few_channels_are_normalised() -> None:
@@ -358,3 +423,34 @@ def test_groups_of_few_channels_are_normalised() -> None:
         return y.reshape(x.shape)
 
     np.testing.assert_allclose(fuser.jit(normalised)(x), normalised(x.astype(np.float64)), 0, 2e-5)
+
+
+@pytest.mark.parametrize("extent", [31, 45, 77, 130])
+def test_many_functions_in_rows_that_end_within_a_vector(extent: int) -> None:
+    """Compilers call functions for vectors outside of branches alone; what is beyond the row is computed, and goes nowhere."""
+    x = np.random.default_rng(extent).standard_normal((50, extent)).astype(np.float32)
+
+    def program(np: Any, x: Any) -> Any:
+        terms = sum(np.exp(np.sin(x * (i + 1))) for i in range(12))
+        largest = terms.max(1, keepdims=True)
+        return terms / terms.sum(1, keepdims=True), largest, np.sin(terms - largest)[:, 1:] + x[:, :-1]
+
+    found = fuser.jit(lambda x: program(fnp, x), backend="c")(x)
+    for ours, wanted in zip(found, program(np, x.astype(np.float64)), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("extent", [2, 3, 5, 8, 11, 20, 31, 63])
+def test_what_rows_have_one_of_is_written_out_in_vectors_of_rows(extent: int) -> None:
+    """A pixel's grey level was written three times by a loop of its own, which took three times as long as the rest."""
+    random = np.random.default_rng(extent)
+    x, g = (random.standard_normal(shape).astype(np.float32) for shape in ((37, 5, extent), (37, 5)))
+    scaled = lambda x, g: (x - g[..., None]) * 1.5 + g[..., None]
+    (source,) = fuser.jit(scaled, backend="c").lower(x, g).sources
+    (schedule,) = source.schedules.values()
+    assert schedule.coalescing == 16
+    assert f"< {extent}; ++" in source.text
+    np.testing.assert_allclose(np.asarray(fuser.jit(scaled, backend="c")(x, g)), scaled(x, g), 0, 2e-6)
+    chosen = lambda x, g: fnp.where(g[..., None] > 0, x, -x)
+    want = np.where(g[..., None] > 0, x, -x)
+    np.testing.assert_array_equal(np.asarray(fuser.jit(chosen, backend="c")(x, g)), want)

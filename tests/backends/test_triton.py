@@ -56,6 +56,7 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
         "control",
         "scatters",
         "scatters in order",
+        "counted scatters",
         "selections",
         "transforms",
         "special values",

@@ -124,6 +124,14 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "every second element, backwards": (lambda x: fnp.sin(x[::-2]), F),
     "columns backwards": (lambda x: x[::-1].T * 2, np.ones((N, 8), np.float32)),
     "a function of each row": (function_of_rows, F[:1000], np.ones((1000, 1000), np.float32)),
+    "many functions in what rows leave after their whole vectors": (
+        lambda x: sum(fnp.exp(x[:, i : i - 27] * 0.1) for i in range(12)),
+        SQUARE,
+    ),
+    "many functions in short rows that are summed": (
+        lambda x: [nn.softmax(x * (i + 1)) for i in range(12)],
+        np.ones((200, 31), np.float32),
+    ),
     "lanes": (lambda x: lax.fori_loop(0, 10, lambda n, c: c * c + n, x), F),
 }
 SCALAR: dict[str, tuple[str, Any, Any]] = {

@@ -25,7 +25,7 @@ from tests.backends.attention_cases import ATTENTION, GRADIENTS, grouped
 from tests.backends.horizontal_launch_cases import HORIZONTAL
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.backends.product_cases import PRODUCTS
-from tests.backends.scatter_cases import IN_ORDER, SCATTERS
+from tests.backends.scatter_cases import COUNTED, IN_ORDER, SCATTERS
 from tests.backends.selection_cases import SELECTIONS
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
@@ -293,6 +293,11 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             yield name, function, arrays(types)
             if name.split()[-1] in ("float32", "bfloat16", "float64"):
                 yield f"{name} with special values", function, arrays(types, special=True)
+    elif suite == "counted scatters":
+        for name, (function, types) in COUNTED.items():
+            yield name, function, arrays(types)
+            if "float" in name:
+                yield f"{name} with special values", function, arrays(types, special=True)
     elif suite == "scatters in order":
         accumulators.form_of = lambda eqn: None
         for name, (function, types) in IN_ORDER.items():
@@ -390,7 +395,7 @@ def pairs() -> Iterator[tuple[str, Form]]:
     forms = ((name, form) for name, form in FORMS.items() if name not in ALIKE)
     loops = ((f"loop {name}", form) for name, form in {**ONE_KERNEL, **WITH_LANES, **DTYPES}.items())
     draws = ((f"random {name}", form) for name, form in RANDOM.items())
-    scatters = ((f"scatter {name}", form) for name, form in SCATTERS.items())
+    scatters = ((f"scatter {name}", form) for name, form in {**SCATTERS, **COUNTED}.items())
     selections = ((f"selection {name}", form) for name, form in SELECTIONS.items())
     large = ((f"large {name}", form) for name, form in LARGE.items())
     yield from itertools.chain(forms, draws, large, loops, scatters, selections)

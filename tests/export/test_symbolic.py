@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from fuser.export import (
     file,
     is_symbolic_dim,
     symbolic_args_specs,
+    symbolic_dim_bounds,
     symbolic_shape,
 )
 from fuser.ir.dim import evaluated, maximum, minimum
@@ -78,6 +80,10 @@ def test_comparisons_are_decided_or_refused() -> None:
     a, b = symbolic_shape("a, b", constraints=("a >= b", "mod(a, 8) == 0", "b <= 100"))
     assert a >= 1 and a > 0 and a + 1 > a and a >= b and 2 * a >= b + 1 and b < 101 and a != b and a % 8 == a % 8
     assert not (a < b) and bool(a) and is_symbolic_dim(a) and not is_symbolic_dim(3)
+    assert symbolic_dim_bounds(b + 1) == (2, 101) and symbolic_dim_bounds(a * b)[1] == math.inf
+    assert symbolic_dim_bounds(np.int32(7)) == (7, 7)
+    with pytest.raises(TypeError):
+        symbolic_dim_bounds(1.5)
     for undecided in (lambda: a >= 2, lambda: b >= a, lambda: a - b > 0):
         with pytest.raises(InconclusiveDimensionOperation, match="is inconclusive"):
             undecided()

@@ -31,6 +31,31 @@ def test_inverses(shape, dtype):
     assert "numpy_call" not in str(accelerate(_inverse).trace(a).graph)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (50, 4, 4), (12, 12), (30, 30), (0, 2, 2)])
+def test_determinants_and_factors(shape):
+    a = _matrices(*shape)
+    agree(lambda a: np.linalg.det(a) * 2, a, backend="c", tolerance=1e-11)
+    agree(lambda a: np.linalg.cholesky(a @ np.swapaxes(a, -1, -2)), a, backend="c", tolerance=1e-11)
+    agree(lambda a: np.linalg.cholesky(np.eye(shape[-1]) * 2 + np.triu(a, 1)), a, backend="c", tolerance=1e-13)
+    agree(lambda a: np.linalg.cholesky(np.eye(shape[-1]) * 2 + np.tril(a, -1) * 0.1, upper=True), a, backend="c")
+
+
+def test_determinants_of_singular_matrices():
+    a = _matrices(6, 3, 3)
+    a[1], a[2, 1], a[3, :, 0], a[4] = 0, 0, 0, np.ones((3, 3))
+    agree(lambda a: np.linalg.det(a), a, backend="c")
+    for singular in a[1:5]:
+        agree(lambda a: np.linalg.det(a), singular, backend="c")
+    agree(lambda a: np.linalg.det(a), np.array([[1, 2], [3, 4]]), backend="c")
+
+
+def test_a_matrix_that_is_not_positive():
+    a = np.stack([np.eye(3)] * 9)
+    a[4, 1, 1] = -1
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        accelerate(lambda a: np.linalg.cholesky(a))(a)
+
+
 @pytest.mark.parametrize(
     "a, b",
     [

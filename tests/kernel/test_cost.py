@@ -118,3 +118,14 @@ def test_the_target_ranks_programs_of_very_different_length() -> None:
         plan_kernels = kernels(function, np.ones(shape, np.float32))
         times.append(sum(e.seconds for e in (estimate(k, TARGET) for k in plan_kernels) if e is not None))
     assert times == sorted(times) and times[-1] > 1000 * times[0]
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_pieces_of_one_column_are_computed_for_each_row(count: int) -> None:
+    """A function of a row's position alone, in a piece of one column, runs once a row, in vectors along the rows."""
+    x = np.ones((count, 1000), np.float32)
+    (beside,) = kernels(lambda x: fnp.stack([fnp.exp(x[i]) for i in range(count)], 1), x)
+    (whole,) = kernels(lambda x: fnp.exp(x), x)
+    found, least = estimate(beside, TARGET), estimate(whole, TARGET)
+    assert found is not None and least is not None
+    assert least.arithmetic <= found.arithmetic < 2 * least.arithmetic

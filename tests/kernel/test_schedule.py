@@ -117,8 +117,17 @@ def test_refusals() -> None:
         fuser.jit(lambda x: x.T + 1, schedule=Schedule(tiling=(8, 8)))(numbers(200, 300))
     with pytest.raises(ValueError, match="a Schedule's reduction is one of"):
         Schedule(reduction="sideways")
+    with pytest.raises(ValueError, match="a Schedule's unroll_and_jam is None, False, True or a number, got 'all'"):
+        fuser.jit(lambda x: x + 1, schedule=Schedule(unroll_and_jam="all"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"a Schedule's tiling is None, False, True or two numbers, got 8"):
+        fuser.jit(lambda x: x + 1, schedule=Schedule(tiling=8))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"takes a fuser\.Schedule"):
         fuser.jit(lambda x: x + 1, schedule={"fission": 0})
+
+
+def test_words_of_what_is_asked_for() -> None:
+    assert str(Schedule(tiling=True, fission=False, masking=0)) == "some tiling; no fission; no masking"  # type: ignore[arg-type]
+    assert str(Schedule(fission=2)) == "fission into 2 loops" and str(Schedule()) == "one loop"
 
 
 def test_inside_loops_and_pictures() -> None:
@@ -192,3 +201,10 @@ def test_vectors_meet_matrices_in_loops(size, transposed) -> None:
     np.testing.assert_allclose(fuser.jit(power)(m), expected, rtol=1e-5)
     inside = [step for outer in fuser.explain(power)(m).steps for step in outer.inner]
     assert any(step.kind == "contraction" for step in inside) == (size == 250)
+
+
+def test_loops_of_a_fission_read_what_they_need_alone() -> None:
+    x = numbers(3000)
+    (source,) = fuser.jit(lambda x, y: fnp.sin(fnp.sin(x)) * y, backend="c").lower(x, x).sources
+    first, second = source.text.split("#pragma omp simd")[1:]
+    assert first.count("in1[i]") == 0 and second.count("in1[i]") == 1 and "in0[i]" not in second

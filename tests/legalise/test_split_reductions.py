@@ -32,7 +32,10 @@ def reduced_axes(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "fl
         ((50, 6, 20, 7), (1, 3), [(1,), (2,)]),
         ((416, 27, 136), (0, 2), [(0,), (1,)]),
         ((64, 3, 1000), (0, 2), [(2,), (0,)]),  # few runs, each of which is long
-        ((4000, 5, 3), (0, 2), [(0, 2)]),  # blocks of one vector
+        ((4000, 5, 3), (0, 2), [(0,), (1,)]),  # blocks of one vector
+        ((3000, 2, 3), (0, 2), [(2,), (0,)]),  # blocks of less: runs become numbers first
+        ((2, 3000, 9, 10), (1, 3), [(1,), (2,)]),
+        ((10, 2, 3), (0, 2), [(0, 2)]),  # what is soon done
         ((300, 200, 1), (0, 2), [(0, 2)]),
         ((300, 200), (0,), [(0,)]),
         ((300, 20, 9), (1, 2), [(1, 2)]),
@@ -40,6 +43,14 @@ def reduced_axes(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "fl
 )
 def test_which_axes_go_first(shape: tuple[int, ...], axes: tuple[int, ...], expected: list[tuple[int, ...]]) -> None:
     assert reduced_axes(shape, axes) == expected
+
+
+@pytest.mark.parametrize("shape, split", [((300, 20, 9), True), ((4000, 5, 3), False), ((3000, 2, 3), False)])
+def test_short_runs_that_others_read_are_split_in_wide_blocks_alone(shape: tuple[int, ...], split: bool) -> None:
+    """A kernel that does both has the operand in its cache, and lanes with accumulators of their own take short rows."""
+    graph = fuser.jit(lambda x: (x.sum((0, 2)), x * 2)).trace(fuser.ShapeDtypeStruct(shape, "float32")).graph
+    found = with_split_reductions(graph, TARGET)
+    assert sum(eqn.primitive is reduce_sum_p for eqn in found.eqns) == 1 + split
 
 
 PROGRAMS: dict[str, Callable[[Any, Any, tuple[int, ...]], Any]] = {

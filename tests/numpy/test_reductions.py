@@ -9,6 +9,7 @@ import pytest
 from agreement import Weak, numbers, precision, same
 
 import fuser.numpy as fnp
+from fuser import lax
 from fuser.ir.types import ArrayType
 from fuser.trace.stage import stage
 
@@ -47,6 +48,47 @@ def test_reductions_by_name(name, dtype):
 )
 def test_axes(name, axis, keepdims):
     same(name, numbers(np.float32, (2, 3, 4)), axis=axis, keepdims=keepdims, tolerance=4)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4", "uint4", "int2"])
+def test_small_dtypes(dtype):
+    """They are computed in wider ones, and rounded once."""
+    small = np.dtype(getattr(ml_dtypes, dtype))
+    exact = np.array([[1, 0, 1], [0, 1, 1]], np.float64)
+    x = fnp.asarray(exact.astype(small))
+    for name in ("sum", "prod", "max", "min", "mean", "cumsum", "cumprod", "sort"):
+        for axis in (0, 1, -1):
+            found, wanted = getattr(fnp, name)(x, axis=axis), getattr(np, name)(exact, axis=axis)
+            integers = dtype.endswith(("int4", "int2"))
+            expected = small if not (integers and name in ("sum", "prod", "mean")) else np.dtype(found.dtype)
+            assert found.dtype == expected
+            if name not in ("cumsum", "cumprod") or dtype != "int2":  # whose greatest number is 1
+                np.testing.assert_array_equal(np.asarray(found).astype("f8"), wanted.astype(found.dtype).astype("f8"))
+    for name in ("argmax", "argmin", "argsort"):
+        options = {"kind": "stable"} if name == "argsort" else {}
+        np.testing.assert_array_equal(getattr(fnp, name)(x, 1), getattr(np, name)(exact, 1, **options))
+    values, positions = lax.top_k(x, 2)
+    assert values.dtype == small and positions.tolist() == [[0, 2], [1, 2]]
+    assert lax.sort(x).dtype == lax.cummax(x).dtype == lax.reduce_max(x, (0,)).dtype == small
+    np.testing.assert_array_equal(np.asarray(fnp.unique(x)).astype("f8"), [0, 1])
+    assert float(fnp.max(x, where=x > 1, initial=0)) == 0
+
+
+def test_the_least_and_the_greatest_together():
+    x = numbers(np.float32, (3, 4))
+    for options in (
+        {},
+        {"axis": 0},
+        {"axis": 1, "keepdims": True},
+        {"initial": 0},
+        {"where": x > 0, "initial": (9.0, -9.0)},
+    ):
+        low, high = (
+            options.get("initial") if isinstance(options.get("initial"), tuple) else (options.get("initial"),) * 2
+        )
+        found = fnp.minmax(x, **options)
+        for value, function, initial in zip(found, (jnp.min, jnp.max), (low, high)):
+            np.testing.assert_array_equal(value, function(x, **{**options, "initial": initial}))
 
 
 @pytest.mark.parametrize("name", [*NANS, "nanargmax", "nanargmin", "nancumsum", "nancumprod"])

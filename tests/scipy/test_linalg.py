@@ -92,7 +92,8 @@ def test_iterative_solvers(name: str) -> None:
     matrix = SPD if name == "cg" else A + 4 * np.eye(4, dtype=np.float32)
     for options in ({}, {"M": np.diag(1 / np.diag(matrix)), "x0": V, "tol": 1e-6}):
         found, info = solver(matrix, V, **options)
-        assert info is None
+        expected_info = theirs(matrix, V, **options)[1]
+        assert (info is None) == (expected_info is None) and info == expected_info
         np.testing.assert_allclose(np.asarray(found), np.linalg.solve(matrix, V), rtol=2e-4, atol=2e-5)
     tree = {"x": V, "y": V * 2}
     apply = lambda t: {"x": matrix @ t["x"], "y": 3 * t["y"]}
@@ -104,6 +105,8 @@ def test_iterative_solvers(name: str) -> None:
         np.testing.assert_allclose(np.asarray(found[key]), np.asarray(expected[key]), rtol=2e-4, atol=2e-5)
     slope = fuser.grad(lambda b: solver(matrix, b, tol=1e-7)[0].sum())(V)
     np.testing.assert_allclose(np.asarray(slope), np.linalg.solve(matrix.T, np.ones(4)), rtol=1e-3, atol=1e-4)
+    nans = solver(matrix, np.full_like(V, np.nan))[1], theirs(matrix, np.full_like(V, np.nan))[1]
+    assert nans[0] == nans[1]
     for wrong in (lambda m: m(B, V), lambda m: m(matrix, V, x0={"a": V})):
         agree(lambda wrong=wrong: wrong(solver), lambda wrong=wrong: wrong(theirs))
 

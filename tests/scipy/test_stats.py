@@ -62,7 +62,7 @@ ROWS: list[Row] = [
     row("scipy.stats.multivariate_normal.logpdf", POINTS, POINTS[:1], np.stack([MATRIX] * 4)), row("scipy.stats.multivariate_normal.logpdf", POINTS, POINTS[0], X, compiled=False),
     *(row("scipy.stats.mode", a, **options) for a in (COUNTS % 3, RNG.integers(0, 3, (4, 5)).astype(np.float32)) for options in ({}, {"axis": None}, {"axis": -1, "keepdims": True})),
     *(row("scipy.stats.rankdata", RNG.integers(0, 4, (4, 3)), method, axis=axis) for method in ("average", "min", "max", "dense", "ordinal") for axis in (None, 0)),
-    row("scipy.stats.rankdata", X, "best", compiled=False), row("scipy.stats.dirichlet.logpdf", UNIT, A[:3], compiled=False), row("scipy.stats.multinomial.pmf", UNIT, 3, UNIT, compiled=False), row("scipy.stats.sem", POINTS, grad=0), row("scipy.stats.sem", POINTS, axis=None, ddof=0), row("scipy.stats.sem", POINTS, axis=1, keepdims=True), row("scipy.stats.sem", np.where(POINTS > 1, np.nan, POINTS), nan_policy="omit"),
+    row("scipy.stats.rankdata", X, "best", compiled=False), row("scipy.stats.dirichlet.logpdf", UNIT, A[:3], compiled=False), row("scipy.stats.multinomial.pmf", UNIT, 3, UNIT, compiled=False), row("scipy.stats.sem", POINTS, grad=0), row("scipy.stats.sem", POINTS, axis=None, ddof=0), row("scipy.stats.sem", POINTS, axis=1, keepdims=True), row("scipy.stats.sem", POINTS, nan_policy="raise", compiled=False), row("scipy.stats.sem", np.where(POINTS > 1, np.nan, POINTS), nan_policy="omit"),
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.custom_batching  # noqa: F401  (programs reach it through jax)
+import jax.custom_batching
 import numpy as np
 import pytest
 
@@ -93,3 +93,12 @@ def test_a_rule_gives_the_tree_of_the_functions_result() -> None:
 
     with pytest.raises(ValueError, match=r"structure of output returned by custom vmap rule \(rule\) does not match"):
         fuser.vmap(f)(np.arange(3.0))
+
+
+def test_numbers_become_arrays() -> None:
+    """The function is traced in JAX, so that it gives an Array also where it got numbers."""
+    for m in (fuser, jax):
+        f = m.custom_batching.custom_vmap(lambda x, y: x + y)
+        f.def_vmap(lambda size, batched, x, y: (x * 10 + y, True))
+        result = f(1.0, 2.0)
+        assert isinstance(result, (fuser.Array, jax.Array)) and result.weak_type and float(result) == 3

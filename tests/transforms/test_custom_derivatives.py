@@ -52,6 +52,81 @@ def with_vjp(m: Any) -> Any:
     return f
 
 
+def _kinds(values: Any) -> Any:
+    """Which leaves are numbers of Python's, and the values."""
+    return [(isinstance(v, float), isinstance(v, int), np.asarray(v)) for v in fuser.tree_util.tree_leaves(values)]
+
+
+def _with_rules(m: Any, symbolic: bool, seen: list[Any]) -> Any:
+    """x + 1 and y, which notes what it and its rules are called with."""
+
+    @m.custom_vjp
+    def f(x: Any, y: Any) -> Any:
+        seen.append(isinstance(x, float))
+        return x + 1, y
+
+    def fwd(x: Any, y: Any) -> Any:
+        x, y = (x.value, y.value) if symbolic else (x, y)
+        seen.append((isinstance(x, float), isinstance(y, float)))
+        return f(x, y), x
+
+    def bwd(x: Any, cotangents: Any) -> Any:
+        seen.append((isinstance(x, float), *(isinstance(c, float) for c in cotangents)))
+        return cotangents[0] * 3, cotangents[1]
+
+    f.defvjp(fwd, bwd, symbolic_zeros=symbolic)
+    return f
+
+
+NUMBERS = {
+    "called": lambda m, f: f(1.0, 2.0),
+    "of integers": lambda m, f: f(1, 2),
+    "pullback": lambda m, f: (m.vjp(f, 1.0, 2.0)[0], m.vjp(f, 1.0, 2.0)[1]((4.0, 5.0))),
+    "one of an array": lambda m, f: (m.vjp(f, V, 2.0)[0], m.vjp(f, V, 2.0)[1]((V, 5.0))),
+    "grad": lambda m, f: m.grad(lambda x: f(x, 2.0)[0])(1.0),
+    "jit": lambda m, f: m.jit(f)(1.0, 2.0),
+    "vmap": lambda m, f: m.vmap(lambda x: f(x, 2.0))(V),
+    "identity": lambda m, f: (m.vjp(lambda x: x, 4.0)[0], m.vjp(lambda x: x, 4.0)[1](1.0), m.vjp(lambda x: 3, 4.0)[0]),
+    "forward": lambda m, f: (m.jvp(lambda x: (x, 2), (4.0,), (1.0,))[0], m.linearize(lambda x: x, 4.0)[1](1.0)),
+    "aux": lambda m, f: m.value_and_grad(lambda x: (x, (x, 2, 3.0)), has_aux=True)(4.0),
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("program", NUMBERS)
+def test_numbers_of_python_stay_numbers(program: str, symbolic: bool) -> None:
+    """Rules and results outside of traces, as in JAX."""
+    seen: tuple[list[Any], list[Any]] = ([], [])
+    found, wanted = (NUMBERS[program](m, _with_rules(m, symbolic, calls)) for m, calls in zip((fuser, jax), seen))
+    assert seen[0] == seen[1]
+    for (*kinds, value), (*expected, other) in zip(
+        _kinds(found), _kinds(jax.tree.map(lambda v: v, wanted)), strict=True
+    ):
+        assert kinds == expected
+        np.testing.assert_array_equal(value, other)
+
+
+@pytest.mark.parametrize("inner", ["value", "grad"])
+def test_closures_that_jaxs_next_form_refuses(inner: str) -> None:
+    """With jax_custom_vjp3 a function with rules closes over no value of vmap or of a derivative; over one of jit it may."""
+
+    def program(m: Any, outer: Any) -> Any:
+        def of(x: Any) -> Any:
+            f = m.custom_vjp(lambda y: x * y)
+            f.defvjp(lambda y: (f(y), (x, m.numpy.cos(y))), lambda res, g: (res[1] * g * res[0],))
+            return (f if inner == "value" else m.grad(f))(3.0)
+
+        return outer(of)
+
+    x = np.float32(2.0)
+    with config.using(custom_vjp3=True):
+        for outer in (lambda of: fuser.vmap(of)(V), lambda of: fuser.jvp(of, (x,), (x,))):
+            with pytest.raises(UnexpectedTracerError, match="can't close over Tracers"):
+                program(fuser, outer)
+        assert program(fuser, lambda of: fuser.jit(of)(x)) == program(fuser, lambda of: of(x))
+    assert program(fuser, lambda of: fuser.vmap(of)(V)).shape == V.shape
+
+
 # Programs that both kinds of rules take: (library, the custom function) -> results.
 PROGRAMS = {
     "value": lambda m, f: f(V, V),

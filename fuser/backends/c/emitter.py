@@ -234,7 +234,8 @@ class Emitter(Builder, Common):
     def in_whole_vectors(
         self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
     ) -> None:
-        """A loop over the whole vectors of `lanes` numbers along an axis, and one under a mask over what is left."""
+        """A loop over the whole vectors of `lanes` numbers along an axis, and one over what is left, whose loads and stores alone are
+        under a mask: compilers call no function for vectors in a branch."""
         name, total = self.axis_names[axis], last or self.extents[axis]
         form = f"{{}} / {lanes} * {lanes}" if first == "0" else f"{{1}} + ({{0}} - {{1}}) / {lanes} * {lanes}"
         whole = self.let("int64_t", f"{name}_whole", form, total, first)
@@ -245,10 +246,9 @@ class Emitter(Builder, Common):
             self.close()
         with self.scope():
             self.pragma("omp simd")
-            self.open_masked(name, total, lanes, whole)
+            self.count_masked(name, total, lanes, whole)
             body()
-            self.close()
-            self.close()
+            self.close_masked()
 
     def open_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors, and in it the test that an element is there; gives the counter."""

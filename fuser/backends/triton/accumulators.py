@@ -321,7 +321,7 @@ def launches(
         last = buffers.take(rows, form.words)
         tile = {"BLOCK": block, "COLUMNS": columns}
         return texts, [
-            _cleared(last, rows, 0),
+            cleared(last, rows, 0),
             Launch("find_last", (targets, last), (length, rows), {"BLOCK": TILE}, -(-length // TILE), 8),
             Launch(
                 "take_last", (operand, updates, last, out), (width, rows, tiles), tile, -(-rows // block) * tiles, 8
@@ -330,10 +330,10 @@ def launches(
     copies = 1 if form.exponents else copies_of(rows * width, -(-length // block))
     count = form.planes * copies * rows * width
     words = [buffers.take(count, form.words)]
-    made = [_cleared(words[0], count, form.first)]
+    made = [cleared(words[0], count, form.first)]
     if form.exponents:
         words.append(buffers.take(rows * width, np.dtype("int32")))
-        made.append(_cleared(words[1], rows * width, 0))
+        made.append(cleared(words[1], rows * width, 0))
     constants = {"BLOCK": block, "COLUMNS": columns, "COPIES": copies}
     grid, sizes = -(-length // block) * tiles, (length, width, rows, tiles)
     made += [Launch(name, (targets, updates, *words), sizes, constants, grid, 8) for name in form.passes]
@@ -349,7 +349,8 @@ def _spelt(text: str, words: dict[str, str]) -> str:
     return text
 
 
-def _cleared(words: int, count: int, value: int) -> Launch:
+def cleared(words: int, count: int, value: int) -> Launch:
+    """What sets so many words of a buffer to a value."""
     return Launch("clear_words", (words,), (count,), {"VALUE": value, "BLOCK": CLEARED}, -(-count // CLEARED), 4)
 
 

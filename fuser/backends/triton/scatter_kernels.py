@@ -1,5 +1,5 @@
-"""Rows combined at targets that repeat: by atomics of whole numbers (accumulators.py) where that takes less; else targets are ordered, and
-each run of equal ones is reduced by a segmented scan.
+"""Rows combined at targets that repeat. One row for all targets is combined by their counts (target_counts.py), several by atomics of whole
+numbers (accumulators.py) where that takes less; else targets are ordered, and each run of equal ones is reduced by a segmented scan.
 
 A block of updates scans its part of the runs, and finishes those that begin and end in it. What a run has beyond a block is carried
 from block to block by a scan of the blocks' last totals, and a last launch finishes the runs that end in a block where they did not
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton import accumulators, radix_sort, spell
+from fuser.backends.triton import accumulators, radix_sort, spell, target_counts
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex, is_inexact, short_dtype
@@ -149,7 +149,7 @@ def refusal(eqn: Eqn) -> str | None:
     dtype = operand.dtype
     if dtype in SMALL or is_complex(dtype) or dtype == BOOL or dtype.names:
         return f"{eqn.params['reduction']} of {short_dtype(dtype)} at targets is computed by torch"
-    if eqn.params["unique"] or accumulators.form_of(eqn) is not None:
+    if eqn.params["unique"] or target_counts.counts(eqn) or accumulators.form_of(eqn) is not None:
         return None
     return _slower(eqn, operand.shape[0], targets.size)
 
@@ -190,8 +190,10 @@ class _Source:
     def made(self) -> KernelSource:
         eqn, reduction = self.eqn, self.eqn.params["reduction"]
         texts, launches = [COPY_TEXT], [self._copy()]
-        if not eqn.params["unique"] and (form := accumulators.form_of(eqn)) is not None:
-            arrays = self.operand, self.targets, self.updates, self.out
+        arrays = self.operand, self.targets, self.updates, self.out
+        if target_counts.counts(eqn):
+            texts, launches = target_counts.launches(eqn, *arrays, self.buffers)
+        elif not eqn.params["unique"] and (form := accumulators.form_of(eqn)) is not None:
             texts, launches = accumulators.launches(eqn, form, *arrays, self.buffers)
         elif eqn.params["unique"]:
             texts.append(UNIQUE_TEXT)

@@ -7,6 +7,7 @@ next round. A row is read once, and a round meets a quarter or less of what the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from fuser.backends.base import KernelSource
 from fuser.backends.triton import radix_sort
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn
-from fuser.ir.types import is_inexact
+from fuser.ir.types import is_inexact, short_dtype
 from fuser.ops.order import POSITION
-from fuser.ops.selection import MOST_SELECTED
+from fuser.ops.selection import MOST_SELECTED, SELECTED
 from fuser.partition.group import FusionGroup, Refusal
 
 SMALLEST, LARGEST = 4096, 8192  # elements of one of several blocks
@@ -25,7 +26,8 @@ KEPT, WANTED = (
     LARGEST // MOST_SELECTED,
     16,
 )  # elements of a block for each that it keeps: at least, and as long as blocks may be larger
-HELD = 16  # elements that a thread holds
+HELD = 16  # elements that a thread holds, of 32 in a warp
+FEWER_WARPS = 8  # of a largest block, where threads of more have too few registers
 
 TEXT = '''
 @triton.jit
@@ -70,6 +72,8 @@ def select_largest(keys, before, kept, length, count, blocks, wanted, BLOCK: tl.
 def refusal(eqn: Eqn) -> str | None:
     """Why a selection is torch's to make; None where it is made here."""
     wanted, length = eqn.params["k"], eqn.invars[0].aval.shape[-1]
+    if eqn.invars[0].aval.dtype not in SELECTED:
+        return f"torch selects among {short_dtype(eqn.invars[0].aval.dtype)}"
     if length > LARGEST and wanted > MOST_SELECTED:
         return f"torch selects {wanted} of {length} elements, which no block holds {KEPT} times over"
     return None
@@ -116,7 +120,9 @@ def _rounds(eqn: Eqn, keys: int, out: int, buffers: radix_sort.Buffers) -> list[
         constants: dict[str, Any] = {"BLOCK": block, "BITS": 8 * aval.dtype.itemsize, "FIRST": not made}
         sizes = (length, count, blocks, wanted)
         warps = max(1, min(32, block // (32 * HELD)))
-        made.append(Launch("select_largest", (keys, before, target), sizes, constants, rows * blocks, warps))
+        launch = Launch("select_largest", (keys, before, target), sizes, constants, rows * blocks, warps)
+        fewer = (replace(launch, warps=FEWER_WARPS),) if warps > FEWER_WARPS else ()
+        made.append(replace(launch, smaller=fewer))
         if blocks == 1:
             return made
         count, before = kept, target

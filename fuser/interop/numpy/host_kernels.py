@@ -18,6 +18,8 @@ FEWEST = 1 << 14  # elements, below which NumPy's call costs less than what a ke
 SAMPLE = 2048  # of select.c
 LEAST_ROOM = 64  # elements between the pivots of a selection
 TABLES = 4  # of histogram.c
+MOST_COLUMNS = 40  # of tall_factor.c
+LEAST_SCALE = 1e-120  # of a column whose squares neither overflow nor vanish
 MOST_BINS = 1 << 14  # whose tables stay in a near cache
 _FLOATS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -35,6 +37,11 @@ def _histogram(dtype: np.dtype) -> Any:
     return _compiled(
         f"#define T {'double' if dtype.itemsize == 8 else 'float'}\n{sources.read('histogram.c')}", "histogram"
     )
+
+
+@functools.cache
+def _tall_factor() -> Any:
+    return _compiled(sources.read("tall_factor.c"), "tall_factor")
 
 
 @functools.cache
@@ -114,3 +121,18 @@ def selected(x: np.ndarray, mask: np.ndarray) -> np.ndarray | None:
 
 def _is_large_mask(mask: np.ndarray) -> bool:
     return mask.dtype == np.bool_ and mask.flags.c_contiguous and mask.size >= FEWEST
+
+
+def tall_factor(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """R of [a b] = Q R for matrices of float64 with many more rows than columns; None where it has no finite one."""
+    columns = a.shape[1] + b.shape[1]
+    fits = a.dtype == b.dtype == np.float64 and a.shape[0] >= 4 * columns and 0 < columns <= MOST_COLUMNS
+    steps = np.array([step // 8 for step in (*a.strides, *b.strides)], np.int64)
+    kernel = _tall_factor() if fits and a.flags.aligned and b.flags.aligned else None
+    if kernel is None or any(step % 8 for step in (*a.strides, *b.strides)):
+        return None
+    factor = np.zeros((columns, columns))
+    sizes = (a.shape[0], a.shape[1], b.shape[1])
+    kernel(_pointer(a), _pointer(b), _pointer(factor), *map(ctypes.c_int64, sizes), _pointer(steps))
+    scales = np.abs(factor).max(axis=0)
+    return factor if ((scales > LEAST_SCALE) & (scales < 1 / LEAST_SCALE)).all() else None

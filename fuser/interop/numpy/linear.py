@@ -1,4 +1,5 @@
-"""NumPy's products, norms, inverses and systems on traced arrays: dot, tensordot, einsum, outer, trace, norm, inv, solve."""
+"""NumPy's products, norms, inverses and systems on traced arrays: dot, tensordot, einsum, outer, trace, norm, inv, solve, det,
+cholesky."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ from fuser.interop.numpy.movement import as_traced, either
 from fuser.interop.numpy.numeric import floats, wrapped
 from fuser.interop.numpy.traced import TracedArray, View
 from fuser.interop.numpy.ufuncs import operand
+from fuser.lax.linalg import cholesky
+
+_DOUBLE = np.dtype(np.float64)
 
 
 def _product(name: str) -> Handler:
@@ -139,10 +143,10 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
 # Inverses and systems, by factorisations of our own. One that meets a pivot of 0 leaves an infinity or nan in its result.
 
 
-def _by_numpy(context: Context, function: Any, *args: Any) -> Any:
+def _by_numpy(context: Context, function: Any, *args: Any, **kwargs: Any) -> Any:
     from fuser.interop.numpy.library import call_numpy  # which needs the table of functions complete
 
-    return call_numpy(context, function, args, {})
+    return call_numpy(context, function, args, kwargs)
 
 
 def _is_square(x: TracedArray) -> bool:
@@ -151,7 +155,7 @@ def _is_square(x: TracedArray) -> bool:
 
 
 def _solved(context: Context, function: Any, *operands: TracedArray) -> TracedArray:
-    dtype = np.dtype(np.float64 if any(o.dtype.kind in "iub" for o in operands) else common_dtype(*operands))
+    dtype = _DOUBLE if any(o.dtype.kind in "iub" for o in operands) else common_dtype(*operands)
     with exempted(masked=True):
         found = function(*(o.lifted(dtype) for o in operands))
     notice(fnp.any(fnp.logical_not(fnp.isfinite(found))))
@@ -175,3 +179,44 @@ def _solve(context: Context, a: Any, b: Any) -> Any:
     if y.ndim == 1:
         return _solved(context, lambda x, y: fnp.linalg.solve(x, y[:, None])[..., 0], x, y)
     return _solved(context, fnp.linalg.solve, x, y)
+
+
+MOST_SMALL = 20  # rows of matrices whose determinants and factors are faster than LAPACK's
+
+
+@implements(np.linalg.det)
+def _det(context: Context, a: Any) -> Any:
+    x = as_traced(context, a)
+    small = _is_square(x) and x.shape[-1] <= MOST_SMALL
+    return _solved(context, fnp.linalg.det, x) if small else _by_numpy(context, np.linalg.det, a)
+
+
+@implements(np.linalg.cholesky)
+def _cholesky(context: Context, a: Any, /, *, upper: bool = False) -> Any:
+    x = as_traced(context, a)
+    if not _is_square(x) or x.shape[-1] > MOST_SMALL or upper:
+        return _by_numpy(context, np.linalg.cholesky, a, **({"upper": True} if upper else {}))
+    return _solved(context, lambda x: cholesky(x, symmetrize_input=False), x)
+
+
+@implements(np.polyfit)
+def _polyfit(
+    context: Context, x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False
+) -> Any:
+    """Least squares by powers of x, scaled as NumPy scales them. A fit that NumPy warns of is an event."""
+    a, b = as_traced(context, x), as_traced(context, y)
+    plain = isinstance(deg, int) and deg >= 0 and not full and w is None and cov is False
+    plain = plain and floats(a) == floats(b) == _DOUBLE and a.ndim == 1 and b.ndim in (1, 2)
+    if not plain or a.shape[0] != b.shape[0] or not a.size:
+        return _by_numpy(context, np.polyfit, x, y, deg, rcond=rcond, full=full, w=w, cov=cov)
+    powers = [fnp.ones_like(a.lifted(_DOUBLE))]
+    for _ in range(deg):
+        powers.append(powers[-1] * a.lifted(_DOUBLE))
+    columns = fnp.stack(powers[::-1], axis=-1)
+    scale = fnp.sqrt(fnp.sum(columns * columns, axis=0))
+    rcond = a.shape[0] * float(np.finfo(np.float64).eps) if rcond is None else rcond
+    sides = wrapped(context, columns / scale), wrapped(context, b.lifted(_DOUBLE))
+    solution, _, rank, _ = _by_numpy(context, np.linalg.lstsq, *sides, rcond)
+    notice(fnp.not_equal(rank.lifted(), deg + 1))
+    found = solution.lifted()
+    return wrapped(context, found / (scale if b.ndim == 1 else scale[:, None]))

@@ -95,6 +95,9 @@ def _hosted(function: Callable[..., Any]) -> Callable[..., Any]:
             return wrap_known(context, function(*unwrap(args), **unwrap(kwargs)))
         if isinstance(kwargs.get("output"), TracedArray):
             raise untraceable(f"{function.__name__} with output= cannot be traced", "assign the result: y[...] = ...")
+        found = _filtered(context, function, args, kwargs)
+        if found is not NotImplemented:
+            return found
         try:
             return call_numpy(context, function, args, kwargs)
         except (TypeError, ValueError) as error:
@@ -103,6 +106,18 @@ def _hosted(function: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__name__ = function.__name__
     return call
+
+
+def _filtered(context: Context, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The result of a filter that is traced; NotImplemented for others, and for arguments that SciPy is to answer for."""
+    from fuser.interop.numpy.filters import FILTERS
+
+    module = ".".join(str(function.__module__).split(".")[:2])
+    traced = FILTERS.get((module, function.__name__))
+    try:
+        return NotImplemented if traced is None else traced(context, *args, **kwargs)
+    except (TypeError, ValueError):  # SciPy says what is wrong with the arguments
+        return NotImplemented
 
 
 def _any_unknown(value: Any) -> bool:

@@ -162,3 +162,23 @@ def _unique(a: np.ndarray, **options: Any) -> Any:
     if wanted.get("return_counts"):
         results.append(counts[present])
     return tuple(results) if len(results) > 1 else results[0]
+
+
+# Least squares with many more equations than unknowns: by the triangular factor of both sides.
+
+
+@_substitutes(np.linalg.lstsq)
+def _lstsq(a: np.ndarray, b: Any, rcond: Any = None) -> Any:
+    if a.ndim != 2 or type(b) is not np.ndarray or b.ndim not in (1, 2) or len(a) != len(b) or not a.size or not b.size:
+        return None
+    rows, n = a.shape
+    factor = host_kernels.tall_factor(a, b.reshape(rows, -1))
+    if factor is None:
+        return None
+    left, values, right = np.linalg.svd(factor[:n, :n])
+    epsilon = float(np.finfo(np.float64).eps)
+    limit = rows * epsilon if rcond is None else rcond if 0 < rcond < 1 else epsilon  # as LAPACK's dgelsd takes it
+    rank = int((values > limit * values[0]).sum())
+    solution = right[:rank].T @ ((left[:, :rank].T @ factor[:n, n:]) / values[:rank, None])
+    residuals = (factor[n:, n:] ** 2).sum(axis=0) if rank == n else np.empty(0)
+    return solution.reshape(n, *b.shape[1:]), residuals, np.int32(rank), values

@@ -162,8 +162,10 @@ def _bicgstab(apply: Operator, b: Any, x0: Any, tol: Any, atol: Any, maxiter: in
 def gmres(
     A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, restart: int = 20, maxiter: int | None = None, M: Any = None,
     solve_method: str = "batched",
-) -> tuple[Any, None]:  # fmt: skip
-    """(x, None) with A x = b, the residual least over Krylov spaces of `restart` dimensions, preconditioned from the left.
+) -> tuple[Any, Any]:  # fmt: skip
+    """(x, info) with A x = b, the residual least over Krylov spaces of `restart` dimensions, preconditioned from the left.
+
+    `info` is -1 where x holds a nan, else 0.
 
     Saad and Schultz, "GMRES" (1986). Both values of `solve_method`, "batched" and "incremental", are one method here; ValueError
     for another one.
@@ -176,7 +178,8 @@ def gmres(
     def solver(apply: Operator, b: Any, x0: Any, tol: Any, atol: Any, maxiter: int, precondition: Operator) -> Any:
         return _gmres(apply, b, x0, tol, atol, maxiter, precondition, steps)
 
-    return _solved("gmres", solver, A, b, x0, tol, atol, maxiter, M, False)
+    x, _ = _solved("gmres", solver, A, b, x0, tol, atol, maxiter, M, False)
+    return x, fnp.where(fnp.isnan(_real_dot(x, x)), -1, 0)
 
 
 def _gmres(

@@ -115,13 +115,13 @@ def _ranks_of_numbers(x: Any, method: str) -> Any:
 def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Any:
     """The standard error of the mean along `axis`: the standard deviation with `ddof` over √n.
 
-    With nan_policy="omit" nans are left out of both. NotImplementedError for "raise".
+    With nan_policy="omit" nans are left out of both. ValueError for another than these two.
     """
     x = as_value(a, "sem")
     if nan_policy == "omit":
         count = fnp.sum(~fnp.isnan(x), axis, keepdims=keepdims)
         return fnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / fnp.sqrt(count)
-    if nan_policy not in ("propagate", "omit"):
-        _nan_policy("sem", nan_policy)
+    if nan_policy != "propagate":
+        raise ValueError(f"{nan_policy} is not supported; nan_policy is 'propagate' or 'omit'")
     size = x.size if axis is None else x.shape[axis_of(axis, x.ndim, "sem")]
     return fnp.std(x, axis, ddof=ddof, keepdims=keepdims) / float(math.sqrt(size))

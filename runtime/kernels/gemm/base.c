@@ -87,14 +87,14 @@ INSIDE void store_part(T *p, vec v, lanes n) {
 #if SAME && defined(__AVX512F__)
 #define SQUARES 1
 typedef __typeof__((vec){0} < (vec){0}) comparison;
-INSIDE void turn(vec *v) {
+INSIDE void turn(vec *v, int lines) {  // `lines` vectors, a power of 2 of them, whose lanes are squares side by side
 #pragma GCC unroll 4
-  for (int s = 1; s < VL; s *= 2) {
+  for (int s = 1; s < lines; s *= 2) {
     comparison low, high;
 #pragma GCC unroll 16
     for (int l = 0; l < VL; ++l) low[l] = l & s ? VL + (l ^ s) : l, high[l] = l & s ? VL + l : l ^ s;
 #pragma GCC unroll 16
-    for (int i = 0; i < VL; ++i)
+    for (int i = 0; i < lines; ++i)
       if (!(i & s)) {
         const vec a = v[i], b = v[i + s];
         v[i] = __builtin_shuffle(a, b, low), v[i + s] = __builtin_shuffle(a, b, high);
@@ -105,7 +105,7 @@ INSIDE void transpose(const T *in, int64_t from, T *out, int64_t to) {
   vec v[VL];
 #pragma GCC unroll 16
   for (int i = 0; i < VL; ++i) v[i] = *(const vec *)(in + i * from);
-  turn(v);
+  turn(v, VL);
 #pragma GCC unroll 16
   for (int i = 0; i < VL; ++i) *(vec *)(out + i * to) = v[i];
 }
@@ -114,7 +114,7 @@ INSIDE void transpose_columns(const T *in, const int64_t *column, int64_t n, T *
   vec v[VL];
 #pragma GCC unroll 16
   for (int i = 0; i < VL; ++i) v[i] = load_part(in + column[i], there);
-  turn(v);
+  turn(v, VL);
 #pragma GCC unroll 16
   for (int i = 0; i < VL; ++i)
     if (i < n) *(vec *)(out + i * to) = v[i];
@@ -172,7 +172,7 @@ static FUSED void lay_out(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_
 }
 
 // Memory to work in: a thread keeps what it has had, for new memory costs a page fault every 4 KiB.
-enum { PACKED_A, PACKED_B, BLOCK, PARTIAL, TURNED, TABLES, ROOMS };
+enum { PACKED_A, PACKED_B, BLOCK, PARTIAL, TURNED, TRANSPOSED, TABLES, ROOMS };
 #define KEPT (64 << 20)  // bytes that are given back after the call
 typedef struct {
   void *at;
@@ -226,14 +226,76 @@ typedef struct {
   const int64_t *offsets;  // of patches
   const int64_t *row_of_a, *depth_of_a, *depth_of_b, *column_of_b;  // of tables, one offset an index, in elements
   int columns, raw;  // whether A is packed by columns; whether it is read where it lies
+  int crosswise;  // whether it is the transposed product that is wanted: blocks are transposed as they are handed on
   poller *poll;
 } job;
 
 // Whether sums can be taken straight in the result's memory.
-static inline int in_place(const job *j) { return WHOLE && !j->call; }
+static inline int in_place(const job *j) { return WHOLE && !j->call && !j->crosswise; }
+
+// out[c][r] = in[r][c] for m rows and n columns.
+#if SQUARES
+static FUSED void transpose_narrow(const T *in, int64_t from, int64_t m, int64_t n, T *out, int64_t to) {
+  const int half = VL / 2;
+  const lanes first = lanes_of(n), other = first << half;
+  for (int64_t r = 0; r < m; r += VL) {
+    const int64_t rows = least(VL, m - r);
+    vec v[VL / 2];
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) {
+      const T *const line = in + (r + i) * from;
+      const vec low = i < rows ? load_part(line, first) : (vec){0};
+      const vec high = i + half < rows ? load_part(line + half * from - half, other) : (vec){0};
+      v[i] = (vec)((comparison)low | (comparison)high);
+    }
+    turn(v, half);
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i)
+      if (i < n) store_part(out + i * to + r, v[i], lanes_of(rows));
+  }
+}
+#endif
+static FUSED void transpose_block(const T *in, int64_t from, int64_t m, int64_t n, T *out, int64_t to) {
+#if SQUARES
+  if (n <= VL / 2) {
+    transpose_narrow(in, from, m, n, out, to);
+    return;
+  }
+  for (int64_t c = 0; c < n; c += VL) {
+    const int64_t columns = least(VL, n - c);
+    const lanes across = lanes_of(columns);
+    for (int64_t r = 0; r < m; r += VL) {
+      const int64_t rows = least(VL, m - r);
+      const lanes there = lanes_of(rows);
+      vec v[VL];
+#pragma GCC unroll 16
+      for (int i = 0; i < VL; ++i) v[i] = i < rows ? load_part(in + (r + i) * from + c, across) : (vec){0};
+      turn(v, VL);
+#pragma GCC unroll 16
+      for (int i = 0; i < VL; ++i)
+        if (i < columns) store_part(out + (c + i) * to + r, v[i], there);
+    }
+  }
+#else
+  for (int64_t r = 0; r < m; ++r)
+    for (int64_t c = 0; c < n; ++c) out[c * to + r] = in[r * from + c];
+#endif
+}
 
 // Hand on a block of finished sums.
 static void finish(const job *j, const T *block, int64_t ld, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+  if (j->crosswise) {
+    job wanted = *j;
+    wanted.crosswise = 0;
+    if (in_place(&wanted)) {
+      transpose_block(block, ld, r1 - r0, c1 - c0, (T *)j->C + c0 * j->rc + r0, j->rc);
+      return;
+    }
+    T *const other = room(TRANSPOSED, (r1 - r0) * (c1 - c0));
+    transpose_block(block, ld, r1 - r0, c1 - c0, other, r1 - r0);
+    finish(&wanted, other, r1 - r0, c0, c1, r0, r1);
+    return;
+  }
   if (j->call) {
     j->call(j->buffers, j->sizes, block, ld, j->item, r0, r1, c0, c1);
     return;

@@ -1,6 +1,7 @@
 // gemm(buffers, sizes): one product, or a batch of products, of matrices with any strides.
 //
-// sizes: M N K, the strides of A (m, k), of B (k, n) and of C's rows, whether there is an epilogue, and the number of batch
+// sizes: M N K, the strides of A (m, k), of B (k, n) and of C's rows, whether there is an epilogue (1) and whether
+// by tables the transposed product is computed, whose blocks are transposed as they are handed on (2), and the number of batch
 // dimensions; for each of those its extent and the strides of A, B and C. All in elements. buffers: A, B and C; with an epilogue
 // A, B, the epilogue, its buffers and its sizes. patches(buffers, sizes): the same, where A is read by a table of K offsets (m, k)
 // that follows those sizes, and B is small. tables(buffers, sizes): both are read by tables, made of the dimensions of rows,
@@ -49,6 +50,10 @@ static void item_of(job *j, void **buffers, const int64_t *sizes, int64_t item) 
     j->A += position * dimension[1], j->B += position * dimension[2];
     if (!j->call) j->C += position * dimension[3];
   }
+  if (j->crosswise) {
+    const IN *const first = j->A;
+    j->A = j->B, j->B = first;
+  }
 }
 
 void gemm(void **buffers, const int64_t *sizes) {
@@ -56,10 +61,11 @@ void gemm(void **buffers, const int64_t *sizes) {
   for (int64_t d = 0; d < sizes[9]; ++d) batch *= sizes[10 + 4 * d];
   const int64_t M = sizes[0], N = sizes[1], K = sizes[2];
   job whole = {M, N, K, sizes[3], sizes[4], sizes[5], sizes[6], sizes[7]};
-  if (sizes[8]) whole.call = (epilogue)buffers[2], whole.buffers = buffers[3], whole.sizes = buffers[4];
+  if (sizes[8] & 1) whole.call = (epilogue)buffers[2], whole.buffers = buffers[3], whole.sizes = buffers[4];
   poller poll = new_poller();
   whole.poll = &poll;
   whole.offsets = sizes + 10 + 4 * sizes[9];
+  whole.crosswise = sizes[8] >> 1;
 #ifdef BY_TABLES
   make_tables(&whole, whole.offsets);
 #else

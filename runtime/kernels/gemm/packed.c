@@ -89,6 +89,7 @@ static inline int64_t fours(int64_t k) { return parts(k, 4) * 4; }
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);  // these: tables.c
 static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q);
 static int packs_across(const job *j);
+static void choose_reading(job *j);
 #else
 // Whether a block of B's rows is packed for all panels at once, for so it lies in memory.
 static int packs_across(const job *j) { return j->cb == 1; }
@@ -378,11 +379,7 @@ static job turned(const job *j) {
   job t = *j;
   t.M = j->N, t.N = j->M, t.A = j->B, t.B = j->A, t.ra = j->cb, t.ca = j->rb, t.rb = j->ca, t.cb = j->ra;
   t.row_of_a = j->column_of_b, t.column_of_b = j->row_of_a, t.depth_of_a = j->depth_of_b, t.depth_of_b = j->depth_of_a;
-#ifdef BY_TABLES
-  t.raw = SAME, t.columns = 0;
-#else
   choose_reading(&t);
-#endif
   return t;
 }
 
@@ -401,9 +398,18 @@ static FUSED void add_chunks(const job *j, T *all, int64_t count, int is_turned)
   else finish(j, sums, N, 0, M, 0, N);
 }
 
+static int deep_in_reach(const job *j);  // these: unpacked.c
+static void deep_direct_product(const job *j, const job *given, int is_turned, int threads);
+
 static FUSED void deep_product(const job *given, int threads) {
   const int turns = given->N < VL && given->N < given->M;
   const job other = turns ? turned(given) : *given, *const j = &other;
+#if !defined(BY_TABLES) && !defined(PATCHES)
+  if (turns && deep_in_reach(j)) {
+    deep_direct_product(j, given, 1, threads);
+    return;
+  }
+#endif
   const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
   if (threads > 1) {

@@ -130,9 +130,10 @@ static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_
     }
     for (int64_t p = 0; p < k; ++p) {
       const IN *const from = j->B + depth[p];
-      if (first == VL)
+      if (first == VL) {
+        __builtin_prefetch(from + at[0] + NR);  // for the next panel
         for (int x = 0; x < VL; ++x) to[p * NR + x] = LOAD(from[at[0] + x]);
-      else if (first)
+      } else if (first)
         two_runs(from, at, first, to + p * NR);
       else if (other)
         every_other(from + at[0], to + p * NR);
@@ -159,6 +160,13 @@ static void fill_table(int64_t *table, const int64_t *dimensions, int64_t count,
   }
 }
 
+// How A is read. Rows a multiple of 4 KiB apart would all lie in the same sets of the nearest cache, so they are packed.
+static void choose_reading(job *j) {
+  const int64_t apart = j->M > 1 ? j->row_of_a[1] - j->row_of_a[0] : 0;
+  j->raw = SAME && (apart * (int64_t)sizeof(T)) % 4096 != 0;
+  j->columns = j->M >= MR && together(j->row_of_a, MR) && !(j->K >= 4 && together(j->depth_of_a, 4));
+}
+
 // The tables of a product, from the three lists of dimensions at `at`: of rows, of columns (extent, stride each), and of
 // the depth (extent, strides in A and B), each behind its length.
 static void make_tables(job *j, const int64_t *at) {
@@ -170,9 +178,7 @@ static void make_tables(job *j, const int64_t *at) {
   fill_table(a, deep + 1, deep[0], 3, 1);
   fill_table(b, deep + 1, deep[0], 3, 2);
   j->row_of_a = rows, j->column_of_b = columns, j->depth_of_a = a, j->depth_of_b = b;
-  // Rows a multiple of 4 KiB apart would all lie in the same sets of the nearest cache.
-  const int64_t apart = j->M > 1 ? rows[1] - rows[0] : 0;
-  j->raw = SAME && (apart * (int64_t)sizeof(T)) % 4096 != 0;
-  j->columns = j->M >= MR && together(rows, MR) && !(j->K >= 4 && together(a, 4));
+  if (j->crosswise) *j = turned(j);
+  choose_reading(j);
 }
 #endif

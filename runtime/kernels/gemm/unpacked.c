@@ -97,7 +97,7 @@ static void direct_part(const job *j, const T *b, int64_t rb, int64_t r0, int64_
 static inline int in_reach(const job *j) { return SAME && j->cb == 1; }
 
 // Whether a long sum for few results is taken in chunks that are read where they lie.
-static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->M <= 2 * DR && j->N <= WIDE; }
+static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->M <= 2 * DR && j->N <= WIDE_RESULT; }
 
 // Whether columns that lie along k are turned into rows a strip at a time, each of which all rows of A then read.
 static int in_strips(const job *j) {

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fuser.backends.base import KernelSource
 from fuser.backends.c import spell
 from fuser.backends.c.builder import Builder
@@ -41,10 +43,11 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.lower import lower
 from fuser.kernel.operands import computed, index_axes, operands
 from fuser.legalise.implicit_gemm import patches
-from fuser.legalise.strided_operands import Matrices, Run, form_of, laid, matrices
+from fuser.legalise.strided_operands import Laid, Matrices, Run, form_of, laid, matrices, overlaps
 from fuser.partition.axes import Views, is_view
 from fuser.partition.group import FusionGroup, Kind, Layout
 
+PACKED_ACROSS, TRANSPOSED = 1.5, 1.0  # a row's element packed, a result's transposed, beside a column's element packed
 NEAR = 96 << 10  # bytes of a second matrix that gemm reads again and again where it lies, as NEAR in gemm/unpacked.c
 
 
@@ -68,12 +71,14 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
         left = pieces.laid, pieces.first
     assert left and right, "partition gives products strided operands"
     (x, x_first), (y, y_first) = left, right
+    types = dot.invars[0].aval.dtype, out.aval.dtype
     form = (matrices if pieces else form_of)(x, y, dot.params["dimension_numbers"])
     assert form is not None, "partition lays contracted dimensions together"
+    if form.tables and not pieces:
+        form = replace(form, crosswise=_pays_crosswise(form, x, y, *types))
     inputs = group.graph.invars
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
-    types = dot.invars[0].aval.dtype, out.aval.dtype
     offsets = pieces.offsets if pieces else form.tables
     epilogue = None if bare else _epilogue(group, dot, form, False)
     if epilogue is not None and (placed := epilogue.placed(form)) is not None:
@@ -109,7 +114,7 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
             ending = [code("(void *){}", Own("_epilogue")), code("all"), code(f"(void *)(sizes + {last})")]
         pointers = joined([*operands, *ending], ", ")
         builder.do(f"(({{}})sizes[0])((void *[]){{{{{{}}}}}}, sizes + {first});", FUNCTION, pointers)
-        reading = "tables" if form.columns.extent < form.rows.extent else "tables_of_rows"
+        reading = _reading(form)
         functions = ((0, ("patches" if pieces else reading if form.tables else "gemm", *types)),)
     comments = tuple(dict.fromkeys(str(s) for s in group.sources if s.file))
     parts.append(Function(Own(), tuple(builder.statements), comments=comments, first_size=0))
@@ -123,7 +128,24 @@ def gemm_sizes(form: Matrices, epilogue: bool) -> tuple[int, ...]:
     rows, columns = form.rows, form.columns
     plain = (rows.extent, columns.extent, form.depth, rows.a, form.ca, form.rb, columns.b, rows.c)
     batch = [number for run in form.batch for number in (run.extent, run.a, run.b, run.c)]
-    return (*plain, int(epilogue), len(form.batch), *batch)
+    return (*plain, int(epilogue) + 2 * form.crosswise, len(form.batch), *batch)
+
+
+def _reading(form: Matrices) -> str:
+    """The product by tables whose tiles leave fewer rows idle, or of those that leave as many the one for many columns."""
+    rows = form.columns.extent if form.crosswise else form.rows.extent
+    idle = {name: -rows % tile for name, tile in on_demand.TILE_ROWS.items()}
+    most_columns = form.crosswise or form.columns.extent < form.rows.extent
+    return min(idle, key=lambda name: (idle[name], (name == "tables") != most_columns))
+
+
+def _pays_crosswise(form: Matrices, x: Laid, y: Laid, operand: np.dtype, out: np.dtype) -> bool:
+    """Whether the transposed product takes less: it packs the kernels of a convolution, reads the windows (of channels that lie
+    apart) where they lie, and transposes the result."""
+    rows, columns, depth = form.rows.extent, form.columns.extent, form.depth
+    if on_demand.accumulator(out) != operand or overlaps(x) or not overlaps(y):
+        return False
+    return depth * columns > PACKED_ACROSS * depth * rows + TRANSPOSED * rows * columns
 
 
 def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices, items: bool) -> Epilogue:

@@ -47,6 +47,7 @@ GEMMS = {
     "tables": "#define BY_TABLES\n",
     "tables_of_rows": "#define BY_TABLES\n#define ROWS_OF_KERNELS\n",
 }
+TILE_ROWS = {"tables": 7, "tables_of_rows": 8}  # of vectors of 64 bytes, as MR in gemm/base.c
 
 
 @functools.cache

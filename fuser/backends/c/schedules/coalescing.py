@@ -125,7 +125,7 @@ def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool
     base = writer.count("base", row.begin, row.end, f"{{}} += {most}")
     rows = writer.let("int64_t", "rows", f"{{0}} - {{1}} < {most} ? {{0}} - {{1}} : {most}", row.end, base)
     if found.spread:
-        _spread(writer, piece, found, blocks, along.end)
+        _spread(writer, piece, found, blocks)
     with writer.scope(), writer.standing({found.row: base, found.along: X}):
         for node, block in blocks.items():
             writer.env[node] = spell.taken(node.dtype, writer.at(block, X))
@@ -177,14 +177,16 @@ def _repeat(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar,
     writer.close()
 
 
-def _spread(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar, str], along: Part) -> None:
-    """Compute what changes from row to row alone, and write it out for each element of its row."""
+def _spread(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar, str]) -> None:
+    """Compute what changes from row to row alone, and write it out for each element of its row. The text says how many these
+    are: compilers then write rows out, and interleave those of a vector."""
+    along = str(writer.loops.extents[found.along])
+    writer.pragma("omp simd")
     turn = writer.count("turn", "0", writer.named("rows"))
     with writer.scope(), writer.standing({found.row: code("({} + {})", writer.named("base"), turn)}):
         writer.define_all(_missing(writer, piece, found.spread))
-        writer.pragma("omp simd")
         x = writer.count("x", "0", along)
         for node in found.spread:
-            _put(writer, node, blocks[node], code("{} * {} + {}", turn, along, x))
+            _put(writer, node, blocks[node], code(f"{{}} * {along} + {{}}", turn, x))
         writer.close()
     writer.close()

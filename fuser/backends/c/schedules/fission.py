@@ -53,7 +53,7 @@ def write(
     are stored by the last loop, since an array may be read and written in place. `nodes`: those that are not there yet."""
     nodes = [node for node in (piece.nodes if nodes is None else nodes) if node not in writer.env]
     loops = _loops(piece, nodes)
-    cheap = [node for node in nodes if _again(piece, node)]
+    cheap = dict.fromkeys(node for node in nodes if _again(piece, node))
     held = _between(piece, loops, cheap)
     for node in held:
         writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_block", room)
@@ -68,7 +68,7 @@ def write(
             if single:
                 writer.do('__asm__ volatile ("");')  # which no vector loop has
             element(x)
-            _run(writer, piece, run, held, cheap)
+            _run(writer, piece, run, held, cheap, run is loops[-1])
             if run is loops[-1]:
                 for store in piece.stores:
                     writer.leave(store)
@@ -114,19 +114,26 @@ def _between(piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[
 
 
 def _run(
-    writer: Elementwise, piece: Piece, run: Sequence[Scalar], held: Collection[Scalar], cheap: Sequence[Scalar]
+    writer: Elementwise,
+    piece: Piece,
+    run: Sequence[Scalar],
+    held: Collection[Scalar],
+    cheap: Collection[Scalar],
+    last: bool,
 ) -> None:
-    """One loop's nodes; loads that an earlier loop made are made again where they are read."""
-    wanted = {o for node in run for o in operands(node)}
-    wanted |= {v for s in piece.stores for v in (s.value, *computed(s.offset))}
-    for node in reversed(cheap):
+    """One loop's nodes; what is cheap is computed in each loop that reads it, and in no other."""
+    wanted = {o for node in run if node not in cheap for o in operands(node)}
+    if last:
+        wanted |= {v for s in piece.stores for v in (s.value, *computed(s.offset))}
+    for node in reversed(list(cheap)):
         wanted |= set(operands(node)) if node in wanted else set()
     for node in cheap:
         writer.env.pop(node, None)
         if node in wanted and node not in run:
             writer.define(node)
     for node in run:
-        writer.define(node)
+        if node in wanted or node not in cheap:
+            writer.define(node)
     elements = {node: writer.at(f"{writer.name(node)}_block", writer.named("x")) for node in run if node in held}
     for node, place in elements.items():
         writer.set(place, spell.put(node.dtype, writer.env[node]))

@@ -10,7 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
-from fuser.backends.c.schedules import chunks, lane_sums, masking, pairwise, prefetch, runtime_splitting
+from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, prefetch, runtime_splitting
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
     Blocks,
@@ -181,8 +181,9 @@ class InnerReduction(Emitter):
         """One run along the row, or over a chunk of the outermost reduced axis."""
         saved = dict(self.env)
         run = self._run_of(sweep)
-        if chunk is None and lane_sums.pays(self, run):
-            lane_sums.write(self, run)
+        whole: Range = chunk or ("0", self.extents[run.axes[0]])
+        if lane_reductions.pays(self, run):
+            lane_reductions.write(self, run, whole)
             self._end_sweep(sweep, saved)
             return
         in_vectors = run.vectorised or (run.set_apart is not None and not set(run.scans).intersection(run.sums))
@@ -196,7 +197,6 @@ class InnerReduction(Emitter):
             pairwise.declare(self, run.sums, blocks is not None)
         self.open_guard(sweep)
         self._reset_all(run.scans)
-        whole: Range = chunk or ("0", self.extents[run.axes[0]])
         if self._otherwise(run, whole, chunk is None, saved):
             return
         innermost = self._innermost(run, tree, clauses, chunk is None)
@@ -279,11 +279,10 @@ class InnerReduction(Emitter):
         }
         with self.standing_loads(body):
             self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
-            column = self.open_masked(self.axis_names[axis], span[1], lanes)
+            column = self.count_masked(self.axis_names[axis], span[1], lanes)
             put = lambda buffer: lambda value: self.set(self.at(buffer, column), value)
             self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
-            self.close()
-            self.close()
+            self.close_masked()
         if held:
             self.pragma("omp simd{}", joined([clauses[f] for f in held], ""))
             self.loop(axis, *span)
@@ -363,7 +362,8 @@ class InnerReduction(Emitter):
             if into is not None and reduction in into:
                 into[reduction](self.operand(reduction.args[0]))
             else:
-                self.accumulate(reduction, self.operand(reduction.args[0]), position)
+                with self.where_inside():
+                    self.accumulate(reduction, self.operand(reduction.args[0]), position)
         for store in sweep.stores:
             self.store(store)
 

@@ -136,6 +136,7 @@ def _rows(eqn: Eqn, operand: Any, targets: Any, updates: Any) -> Any:
     combine, ordered = COMBINED[eqn.params["reduction"]]
     kind = _computed(torch, operand.dtype, combine, ordered)
     rows, width = operand.shape
+    updates = updates.expand(targets.shape[0], width)
     targets = (targets.view(torch.int32).long() & 0xFFFFFFFF).clamp(max=rows)  # one row more, for those beyond the last
     out, updates = kind(operand), kind(updates)
     out = torch.cat([out, out[:1]])

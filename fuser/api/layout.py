@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = ["Format", "Layout", "with_layout_constraint"]
 class Layout:
     """The order of the dimensions in memory, the outermost first; UnsupportedError for any but row-major."""
 
+    AUTO: ClassVar[Layout]  # one that the compiler chooses: row-major
     major_to_minor: tuple[int, ...]
     tiling: tuple[tuple[int, ...], ...] | None = None
 
@@ -27,6 +28,14 @@ class Layout:
                 f"arrays are row-major in memory, and this layout is {order}{' with tiles' if self.tiling else ''}; "
                 f"use {tuple(range(len(order)))}, and transpose where another order is wanted"
             )
+
+
+Layout.AUTO = Layout(())
+
+
+def row_major(rank: int) -> Layout:
+    """The layout of an array of that rank."""
+    return Layout(tuple(range(rank)))
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,15 @@ class Format:
     def device_local_layout(self) -> Layout | None:
         """The layout on each device."""
         return self.layout
+
+
+def shardings_of(tree_of: Any) -> Any:
+    """A tree whose Formats are their shardings, None where one says nothing of that."""
+    return tree.map(
+        lambda leaf: leaf.sharding if isinstance(leaf, Format) else leaf,
+        tree_of,
+        is_leaf=lambda leaf: leaf is None or isinstance(leaf, Format),
+    )
 
 
 def with_layout_constraint(x: Any, layouts: Any) -> Any:

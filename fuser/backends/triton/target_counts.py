@@ -1,0 +1,131 @@
+"""One row of updates combined at targets that repeat: what comes of an element depends on how often its row is a target.
+
+Targets of few rows are counted by each program in registers and shared memory, those of more by atomics of whole numbers; the counts of all
+programs, or of all copies, are added, and each element is combined with its update as often as that says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fuser.backends.triton import accumulators, radix_sort, spell
+from fuser.backends.triton.emitter import Launch
+from fuser.ir.graph import Eqn
+from fuser.ir.types import is_inexact
+
+COUNT = np.dtype("int32")
+TILE, WARPS = 4096, 8  # targets that a program counts at once
+PROGRAMS = 1056  # that count: several for each multiprocessor, so that few of their counts are added
+FEWEST = 16  # rows of a histogram in registers
+FINISHED = 512  # elements, or counts, of a program that finishes them
+# Seconds of a target that is counted among so many rows: what Triton 3.6 takes, which compares the bits of a warp's targets.
+COUNTED, COUNTED_BY_ROW = 1e-12, 4e-15
+
+PRIVATE_TEXT = '''
+@triton.jit(do_not_specialize=["length", "rows", "tiles"])
+def count_targets(targets, counts, length, rows, tiles, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """How often each row is among the targets that a program reads: counts[program, row]."""
+    found = tl.zeros((ROWS,), tl.int32)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        place = tile * BLOCK + tl.arange(0, BLOCK)
+        target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
+        found += tl.histogram(target.to(tl.int32, bitcast=True), ROWS, mask=target < rows.to(tl.uint32))
+    row = tl.arange(0, ROWS)
+    tl.store(counts + tl.program_id(0) * rows + row, found, mask=row < rows)
+'''
+
+ATOMIC_TEXT = '''
+@triton.jit(do_not_specialize=["length", "rows"])
+def count_targets(targets, counts, length, rows, BLOCK: tl.constexpr, COPIES: tl.constexpr):
+    """How often each row is a target, in one of several copies."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
+    copy = (tl.program_id(0) % COPIES).to(tl.int64) * rows
+    one = tl.full((BLOCK,), 1, tl.int32)
+    tl.atomic_add(counts + copy + target.to(tl.int64), one, mask=target < rows.to(tl.uint32), sem="relaxed")
+'''
+
+FINISH_TEXT = '''
+@triton.jit(do_not_specialize=["rows", "parts"])
+def add_counts(counts, totals, rows, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr):
+    """The counts of all parts together."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    found = tl.zeros((PARTS, BLOCK), tl.int32)
+    for start in range(0, parts, PARTS):
+        part = start + tl.arange(0, PARTS)
+        inside = (part < parts)[:, None] & (row < rows)[None, :]
+        found += tl.load(counts + part.to(tl.int64)[:, None] * rows + row[None, :], mask=inside, other=0)
+    tl.store(totals + row, tl.sum(found, 0), mask=row < rows)
+
+
+@triton.jit(do_not_specialize=["rows", "width"])
+def combine_counted(operand, totals, updates, out, rows, width, BLOCK: tl.constexpr):
+    """Each element with its update, as often as its row is a target."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < rows.to(tl.int64) * width
+    old = tl.load(operand + place, mask=inside, other=0)
+    update = tl.load(updates + place % width, mask=inside, other=0)
+    count = tl.load(totals + place // width, mask=inside, other=0)
+    tl.store(out + place, tl.where(count > 0, COMBINED, old).to(STORED), mask=inside)
+'''
+
+
+def counts(eqn: Eqn) -> bool:
+    """Whether a combination has one row of updates for all targets, which are counted."""
+    targets, updates = (v.aval for v in eqn.invars[1:])
+    return updates.shape[0] < targets.size < accumulators.MOST_UPDATES and eqn.params["reduction"] != "prod"
+
+
+def private(rows: int) -> bool:
+    """Whether each program has counts of its own, which takes less than atomics."""
+    return COUNTED + COUNTED_BY_ROW * rows < accumulators.CACHED
+
+
+def launches(
+    eqn: Eqn, operand: int, targets: int, updates: int, out: int, buffers: radix_sort.Buffers
+) -> tuple[list[str], list[Launch]]:
+    """The texts, and the launches that combine a row with the buffers' rows at its targets."""
+    (rows, width), length = eqn.invars[0].aval.shape, eqn.invars[1].aval.size
+    made: list[Launch] = []
+    tiles = -(-length // TILE)
+    if private(rows):
+        text, parts = PRIVATE_TEXT, min(tiles, PROGRAMS)
+        counted = buffers.take(parts * rows, COUNT)
+        constants = {"BLOCK": TILE, "ROWS": max(FEWEST, 1 << (rows - 1).bit_length())}
+        made.append(Launch("count_targets", (targets, counted), (length, rows, tiles), constants, parts, WARPS))
+    else:
+        text, parts = f"{accumulators.CLEAR_TEXT}\n\n{ATOMIC_TEXT.strip()}", accumulators.copies_of(rows, tiles)
+        counted = buffers.take(parts * rows, COUNT)
+        made.append(accumulators.cleared(counted, parts * rows, 0))
+        constants = {"BLOCK": TILE, "COPIES": parts}
+        made.append(Launch("count_targets", (targets, counted), (length, rows), constants, tiles, WARPS))
+    totals = counted
+    if parts > 1:
+        totals = buffers.take(rows, COUNT)
+        together = min(64, 1 << (parts - 1).bit_length())
+        block = max(8, FINISHED // together)
+        constants = {"BLOCK": block, "PARTS": together}
+        made.append(Launch("add_counts", (counted, totals), (rows, parts), constants, -(-rows // block), 4))
+    finished = {"BLOCK": FINISHED}
+    grid = -(-rows * width // FINISHED)
+    made.append(Launch("combine_counted", (operand, totals, updates, out), (rows, width), finished, grid, 4))
+    dtype = eqn.invars[0].aval.dtype
+    combined = FINISH_TEXT.replace("COMBINED", _combined(dtype, eqn.params["reduction"]))
+    return [text, combined.replace("STORED", spell.storage(dtype))], made
+
+
+def _combined(dtype: np.dtype, reduction: str) -> str:
+    """What an element and its update come to, whose row is a target `count` times. Sums of floats are rounded once more than their product."""
+    if reduction == "replace":
+        return "update"
+    if reduction == "sum" and is_inexact(dtype):
+        wide = ".to(tl.float64)" if dtype.itemsize > 4 else ".to(tl.float32).to(tl.float64)"
+        narrow = ".to(tl.float32)" if dtype.itemsize <= 4 else ""
+        return f"(old{wide} + count.to(tl.float64) * update{wide}){narrow}"
+    if reduction == "sum":
+        kind = spell.storage(dtype if dtype.itemsize >= 4 else np.dtype("int32"))
+        return f"old.to({kind}) + count.to({kind}) * update.to({kind})"
+    if not is_inexact(dtype):
+        return f"tl.{reduction}imum(old, update)"
+    widened = ".to(tl.float32)" if dtype.itemsize < 4 else ""
+    return f"tl.{reduction}imum(old{widened}, update{widened}, propagate_nan=tl.PropagateNan.ALL)"
