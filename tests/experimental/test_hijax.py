@@ -363,6 +363,19 @@ def test_weak_types():
         assert typeof(m.library.grad(m.sin)(1.5)).weak_type
 
 
+def test_expand_closes_over_arrays():
+    def scaled(m):
+        class Scaled(m.Sin):
+            def expand(self, x):
+                return x * m.xp.asarray(XS)
+
+        return lambda x: Scaled(m.library.typeof(x))(x)
+
+    compared(lambda m, l: l.jit(l.grad(lambda x: scaled(m)(x).sum()))(XS))
+    compared(lambda m, l: l.jit(l.vmap(scaled(m)))(np.ones((2, 3), np.float32)))
+    compared(lambda m, l: l.grad(lambda x: twice(m, scaled(m))(x).sum())(XS))
+
+
 def test_python_control_flow_outside_of_jit():
     def branching(m):
         class Branching(m.Sin):
