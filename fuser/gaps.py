@@ -90,7 +90,7 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "experimental.hijax": {
         **dict.fromkeys(
-            ("HiPspec", "HiType", "ShapedArray", "TransformedRef", "VJPHiPrimitive",),
+            ("HiPspec", "HiType", "ShapedArray", "TransformedRef",),
             (_HIJAX, 'pytrees of arrays'),
         ),
     },

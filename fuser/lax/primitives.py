@@ -28,6 +28,8 @@ _OWN = frozenset(
         "column_orgqr",
         "column_potrf",
         "column_syevd",
+        "call_hi_primitive",
+        "call_hi_primitive_jvp",
         "complex_digamma",
         "cosine_integral",
         "custom_partitioning",

@@ -64,7 +64,7 @@ def staged(primitive: Primitive, trace: StageTrace, args: Sequence[Any], params:
     return trace.record(primitive, (*consts, *args), params)
 
 
-def _own_tangents(kind: str, name: str, tangents: Sequence[Any], num_consts: int) -> Sequence[Any]:
+def own_tangents(kind: str, name: str, tangents: Sequence[Any], num_consts: int) -> Sequence[Any]:
     """The tangents of the arguments; an error if a value that the function closes over has one."""
     if any(type(t) is not Zero for t in tangents[:num_consts]):
         raise UnexpectedTracerError(
@@ -140,7 +140,7 @@ def _custom_jvp(
     num_consts: int,
     **params: Any,
 ) -> tuple[Any, Any]:
-    return jvp_jaxpr_fun(primals[num_consts:], _own_tangents("custom_jvp", name, tangents, num_consts))
+    return jvp_jaxpr_fun(primals[num_consts:], own_tangents("custom_jvp", name, tangents, num_consts))
 
 
 def _batch_custom_jvp(
@@ -207,7 +207,7 @@ def _custom_vjp(
     num_consts: int,
     **params: Any,
 ) -> tuple[Any, Any]:
-    own = _own_tangents("custom_vjp", name, tangents, num_consts)
+    own = own_tangents("custom_vjp", name, tangents, num_consts)
     active = tuple(type(t) is not Zero for t in own)
     outs, residuals, bwd = fwd_jaxpr_thunk(primals[num_consts:], active)
     out_avals = tuple(type_of(o) for o in outs)
@@ -240,13 +240,13 @@ def _batch_custom_vjp(
         outs = [batching.in_place(v, f, w) for v, f, w in zip(values, found, wanted)]
         residual_dims = [None if f is None else 0 for f in found[count:]]
         residuals = [batching.in_place(v, f, w) for v, f, w in zip(values[count:], found[count:], residual_dims)]
-        return outs, residuals, _batched_bwd(batching, bwd, residual_dims, list(wanted), own)
+        return outs, residuals, batched_bwd(batching, bwd, residual_dims, list(wanted), own)
 
     params |= {"call_jaxpr": batching.function(callee(params["call_jaxpr"])), "fwd_jaxpr_thunk": batched_fwd}
     return custom_vjp_call_p.bind(*operands, **params), batching.results
 
 
-def _batched_bwd(
+def batched_bwd(
     batching: Batching, bwd: Any, residual_dims: Sequence[Any], out_dims: Sequence[Any], in_dims: Sequence[Any]
 ) -> Any:
     """`bwd` on a batch; the cotangents of an argument that is the same for all are summed over it."""
@@ -329,7 +329,7 @@ def _batch_lin(operands: Sequence[Any], dims: Sequence[int | None], trace: Batch
     in_dims = [next(tangent_dims) if use else None for use in params["active"]]
     out_dims = [0] * len(params["out_avals"])
     params |= {
-        "bwd": _batched_bwd(batching, params["bwd"], dims[:count], out_dims, in_dims),
+        "bwd": batched_bwd(batching, params["bwd"], dims[:count], out_dims, in_dims),
         "out_avals": tuple(outer_type(a, 0, trace.size) for a in params["out_avals"]),
     }
     outs = custom_lin_p.bind(*operands, **params)

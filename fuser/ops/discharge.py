@@ -21,6 +21,7 @@ from fuser.ops.control.cond import cond_p
 from fuser.ops.control.scan import scan_p
 from fuser.ops.control.while_loop import while_p
 from fuser.ops.custom_vmap import custom_vmap_call_p
+from fuser.ops.hi_primitive import call_hi_primitive_p
 from fuser.ops.jit import jit_p
 from fuser.ops.remat import kept_apart, remat_p
 from fuser.ops.shard_map import on_devices, shard_map_p, whole
@@ -32,7 +33,7 @@ from fuser.trace.jvp import rule_over_ref
 from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
-CALLS = (custom_jvp_call_p, custom_vjp_call_p, custom_vmap_call_p)
+CALLS = (custom_jvp_call_p, custom_vjp_call_p, custom_vmap_call_p, call_hi_primitive_p)
 
 
 class Discharged(NamedTuple):

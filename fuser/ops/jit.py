@@ -24,7 +24,7 @@ from fuser.trace.cells import is_ref
 from fuser.trace.core import Trace, type_of, using
 from fuser.trace.graphs import batch_graph, jvp_graph, split, transpose_graph
 from fuser.trace.hoisting import calls_kept, number
-from fuser.trace.linear import LinearTrace
+from fuser.trace.linear import LinearTrace, pushes
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace
 from fuser.trace.tangent import Undefined, Zero
@@ -93,7 +93,7 @@ class Program:
 
     def split(self, linear: tuple[bool, ...]) -> Parts:
         """As `graphs.split`, with residuals that the caller has already left out of the known part's results."""
-        return self._known(("split", linear), lambda: _parts(self, linear))  # type: ignore[no-any-return]
+        return self._known(("split", linear, pushes()), lambda: _parts(self, linear))  # type: ignore[no-any-return]
 
     def transpose(self, linear: tuple[bool, ...], active: tuple[bool, ...]) -> tuple[Program, list[bool]]:
         """As `transpose_graph`."""

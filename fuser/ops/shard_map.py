@@ -33,7 +33,7 @@ from fuser.trace.body import close
 from fuser.trace.core import Trace, type_of, using
 from fuser.trace.explicit import rules
 from fuser.trace.hoisting import number
-from fuser.trace.linear import LinearTrace
+from fuser.trace.linear import LinearTrace, pushes
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 from fuser.trace.tangent import Undefined, Zero
@@ -179,7 +179,7 @@ class _Parts(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _split(jaxpr: Graph, linear: tuple[bool, ...], layout: Layout, axes_in_scope: Any) -> _Parts:
+def _split(jaxpr: Graph, linear: tuple[bool, ...], layout: Layout, scope: Any) -> _Parts:
     with layout.scope():
         parts = graphs.split(jaxpr, linear, (False,) * len(jaxpr.outvars))
         count = len(parts.known.outvars) - parts.residuals
@@ -219,7 +219,7 @@ def _partial(trace: Trace, args: Sequence[Any], params: dict[str, Any]) -> list[
     linear = tuple(trace.follows(a) for a in args)
     in_specs, out_specs = params["in_specs"], params["out_specs"]
     others = [not use for use in linear]
-    parts = _split(params["jaxpr"], linear, _layout(params), axes_key())
+    parts = _split(params["jaxpr"], linear, _layout(params), (axes_key(), pushes()))
     known, known_specs = graphs.where(others, args), graphs.where(others, in_specs)
     kept = [s for s, use in zip(out_specs, parts.is_linear) if not use]
     with using(trace.parent):
@@ -308,7 +308,7 @@ def _transpose(
 ) -> list[Any]:
     linear = tuple(type(o) is Undefined for o in operands)
     active = tuple(type(c) is not Zero for c in cotangents)
-    made = _transposed(jaxpr, linear, active, in_specs, out_specs, _layout(params), axes_key())
+    made = _transposed(jaxpr, linear, active, in_specs, out_specs, _layout(params), (axes_key(), pushes()))
     others = [not use for use in linear]
     values = (*made.consts, *graphs.where(others, operands), *graphs.where(active, cotangents))
     specs = (*_constant(made.consts), *graphs.where(others, in_specs), *graphs.where(active, out_specs))

@@ -23,6 +23,7 @@ from fuser.lax.control import cond
 from fuser.lax.elementwise import eq, select
 from fuser.lax.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from fuser.ops.callback import loops as loops_of
+from fuser.ops.callback import pure_callback_p
 from fuser.ops.custom_partitioning import custom_partitioning_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.scatter import scatter_add_p
@@ -283,7 +284,8 @@ class _Parts:
     def computed(self, eqn: Eqn) -> None:
         chosen = self.chosen(eqn)
         in_specs, out_specs, params = self.local(eqn, chosen)
-        once = eqn.params.get("threaded", False) and self.mesh.size > 1
+        asks_all = eqn.primitive is pure_callback_p and not chosen  # a function of the user's on whole arrays
+        once = (eqn.params.get("threaded", False) or asks_all) and self.mesh.size > 1
         if once and eqn.params.get("partitioned", False):
             once, in_specs = False, self.as_they_lie(eqn)
         why = f"{eqn.primitive.name} takes it so"
@@ -329,15 +331,17 @@ class _Parts:
         return [(*whole(count), *spec[count:]) for spec, count in zip(specs, apart)]
 
     def once(self, eqn: Eqn, operands: list[Any], params: dict[str, Any]) -> list[Any]:
-        """An effect of the whole program, which happens on the first device alone: it hands the results to the others."""
-        axes, token = self.mesh.axis_names, operands[-1]
+        """A function of the user's on the first device alone, which hands the results to the others: an effect of the whole
+        program, or what is computed from whole arrays."""
+        axes, threaded = self.mesh.axis_names, params.get("threaded", False)
+        count = len(eqn.outvars) - threaded
         happens = lambda *given: tuple(eqn.primitive.bind(*given, **params))
-        rests = lambda *given: (*(full(v.aval, 0) for v in eqn.outvars[:-1]), given[-1])
+        rests = lambda *given: (*(full(v.aval, 0) for v in eqn.outvars[:count]), *(given[-1:] if threaded else ()))
         first = eq(collectives.axis_index(axes), np.int32(0))
-        *results, token = cond(first, happens, rests, *operands)
-        for value in results:
+        found = cond(first, happens, rests, *operands)
+        for value in found[:count]:
             self.note("all_gather", axes, value, f"{eqn.primitive.name} happens on the first device")
-        return [*(collectives.all_gather(v, axes)[0] for v in results), token]
+        return [*(collectives.all_gather(v, axes)[0] for v in found[:count]), *found[count:]]
 
     def to_sum(self, eqn: Eqn, reduction: str, axes: Axes) -> Axes:
         """Those of the axes along which a reduction of parts is to be completed: not where the sum is to stay in terms."""

@@ -17,6 +17,7 @@ from fuser.ops.collective import pvary_p
 from fuser.ops.conversion import stop_gradient_p
 from fuser.ops.custom_partitioning import custom_partitioning_p
 from fuser.ops.custom_vmap import custom_vmap_call_p
+from fuser.ops.hi_primitive import call_hi_primitive_p
 from fuser.ops.jit import jit_p
 from fuser.ops.remat import kept_apart, name_p, optimization_barrier_p, remat_p, scopes
 from fuser.ops.solves import linear_solve_p, solver
@@ -28,6 +29,7 @@ CALLS = {
     custom_jvp_call_p: "call_jaxpr",
     custom_vjp_call_p: "call_jaxpr",
     custom_vmap_call_p: "call_jaxpr",
+    call_hi_primitive_p: "call_jaxpr",
     custom_partitioning_p: "call",
     remat_p: "jaxpr",
     jit_p: "jaxpr",

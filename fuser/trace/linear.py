@@ -6,6 +6,7 @@ What comes out is a linear Graph whose consts are the residuals. No other partia
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +17,29 @@ from fuser.trace.core import Trace, Tracer, _state, current, forwarded, leaked, 
 from fuser.trace.stage import StageTrace, StageTracer
 
 
-class LinearTrace(StageTrace):
-    """Records each primitive that has an operand of this trace; the parent gets the others."""
+class _Direction(threading.local):
+    def __init__(self) -> None:
+        self.pushes = False
 
-    def __init__(self, parent: Trace, name: str = "linear") -> None:
+
+_direction = _Direction()
+
+
+def pushes() -> bool:
+    """Whether the linear graph that is being made is for tangents (`linearize`), rather than to be transposed."""
+    return _direction.pushes
+
+
+class LinearTrace(StageTrace):
+    """Records each primitive that has an operand of this trace; the parent gets the others.
+
+    `pushes` is what `pushes()` is for graphs that a primitive's rule parts for this trace.
+    """
+
+    def __init__(self, parent: Trace, name: str = "linear", pushes: bool | None = None) -> None:
         super().__init__(name)
         self.parent = parent
+        self.pushes = _direction.pushes if pushes is None else pushes
 
     def follows(self, value: Any) -> bool:
         """Whether the value is linear in this trace's inputs."""
@@ -45,18 +63,22 @@ class LinearTrace(StageTrace):
         if not any(isinstance(a, StageTracer) and a._trace is self for a in args):
             return forwarded(self.parent, primitive, args, params)
         if primitive.partial is not None:
-            return primitive.partial(self, args, params)
+            saved, _direction.pushes = _direction.pushes, self.pushes
+            try:
+                return primitive.partial(self, args, params)
+            finally:
+                _direction.pushes = saved
         return self.record(primitive, args, params)
 
 
 def linear_part(
-    function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], name: str = "linear"
+    function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], name: str = "linear", pushes: bool | None = None
 ) -> tuple[list[Any], Graph]:
     """Run a flat function on linear inputs of these types: its results, and the Graph of those that are linear.
 
     A result that is not linear is returned as its value and is absent from the Graph; one that is comes back as None.
     """
-    trace = LinearTrace(current(), name)
+    trace = LinearTrace(current(), name, pushes)
     saved, _state.trace = _state.trace, trace
     try:
         inputs = [trace.new_input(a) for a in avals]

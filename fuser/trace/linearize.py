@@ -64,8 +64,12 @@ def linearize(
     primals: Sequence[Any],
     wanted: Callable[[], int] | None = None,
     name: str = "grad",
+    pushes: bool = False,
 ) -> tuple[list[Any], Linearized]:
-    """Results of a flat function at `primals`, and the derivative there of the first `wanted()` (all) of them."""
+    """Results of a flat function at `primals`, and the derivative there of the first `wanted()` (all) of them.
+
+    It is made for `pullback`, or where it `pushes` for `pushforward`: functions may have rules for one of them alone.
+    """
     primals = [as_array(p) for p in primals]
     avals = [type_of(p) for p in primals]
     mask = [differentiable(a) for a in avals]
@@ -78,5 +82,5 @@ def linearize(
         outs.extend(results)
         return out_tangents[: wanted()] if wanted else out_tangents
 
-    known, graph = linear_part(tangents_of, [a for a, use in zip(avals, mask) if use], name)
+    known, graph = linear_part(tangents_of, [a for a, use in zip(avals, mask) if use], name, pushes)
     return outs, Linearized(graph, avals, mask, known)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, Typed
-from fuser.lax.values import as_value
+from fuser.lax.values import as_value, python_scalar
 from fuser.trace import tree
 from fuser.trace.aliases import check_arguments
 from fuser.trace.cells import is_ref
@@ -227,6 +227,19 @@ def pair_of(result: Any, rule: str, name: str, what: str) -> tuple[Any, Any]:
             f"{f' of length {len(result)}' if isinstance(result, (tuple, list)) else ''} ({current_source().short})"
         )
     return result[0], result[1]
+
+
+def residual_leaves(leaves: Sequence[Any], structure: Any, rule: str) -> tuple[list[Any], Callable[..., Any]]:
+    """Residuals as arrays, and the function that makes their tree of them again; Python's numbers stay what they are in it."""
+    fixed = {n: leaf for n, leaf in enumerate(leaves) if python_scalar(leaf)}  # Python reads them in bwd too
+    residuals = leaf_values([v for n, v in enumerate(leaves) if n not in fixed], f"the residuals of {rule}")
+    count = len(leaves)  # the function outlives them
+
+    def merged(residuals: Sequence[Any]) -> Any:
+        given = iter(residuals)
+        return tree.unflatten(structure, [fixed[n] if n in fixed else next(given) for n in range(count)])
+
+    return residuals, merged
 
 
 def given_tangent(tangent: Any, symbolic: bool) -> Any:

@@ -12,7 +12,7 @@ from fuser.errors import UnexpectedTracerError
 from fuser.frames import hide
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
-from fuser.lax.values import as_value, convert, python_scalar
+from fuser.lax.values import as_value, convert
 from fuser.ops.calls import custom_vjp_call_p
 from fuser.trace import tree
 from fuser.trace.core import Tracer, type_of
@@ -20,9 +20,9 @@ from fuser.trace.python_numbers import as_given, standing_for
 from fuser.trace.stage import StageTrace, stage
 from fuser.trace.tangent import Zero, as_array, differentiable, float0
 from fuser.trace.tree import map as map_tree
-from fuser.transforms.arguments import leaf_values, name_of
+from fuser.transforms.arguments import name_of
 from fuser.transforms.closures import converted
-from fuser.transforms.custom_function import Call, CustomFunction, given_tangent, pair_of
+from fuser.transforms.custom_function import Call, CustomFunction, given_tangent, pair_of, residual_leaves
 
 
 @dataclass(slots=True)
@@ -138,14 +138,7 @@ def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symb
         outs = call.primals_out(primal_out, rule, "VJP fwd")
         leaves, structure = tree.flatten(residual_tree)
         call.check_references(leaves, residual_tree, "fwd", rule, primals)
-        fixed = {n: leaf for n, leaf in enumerate(leaves) if python_scalar(leaf)}  # Python reads them in bwd too
-        residuals = leaf_values([v for n, v in enumerate(leaves) if n not in fixed], f"the residuals of {rule}")
-        count = len(leaves)  # the rule outlives them
-
-        def merged(residuals: Sequence[Any]) -> Any:
-            given = iter(residuals)
-            return tree.unflatten(structure, [fixed[n] if n in fixed else next(given) for n in range(count)])
-
+        residuals, merged = residual_leaves(leaves, structure, rule)
         return outs, residuals, _flat_bwd(call, bwd, merged, [type_of(p) for p in primals], symbolic)
 
     flat.__name__ = rule

@@ -275,7 +275,9 @@ def _linear(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, back
     check_callable(fun, transform)
     function, leaves = flat(fun, primals, {}, range(len(primals)), has_aux)
     try:
-        outs, linear = linearized(function, leaves, lambda: function.count, "grad" if backwards else "jvp")
+        outs, linear = linearized(
+            function, leaves, lambda: function.count, "grad" if backwards else "jvp", not backwards
+        )
     except Exception as error:
         raise hide(error)  # noqa: B904
     derivative = LinearFunction.of(linear, function, [type_of(o) for o in outs[: function.count]], backwards, leaves)

@@ -48,6 +48,10 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "power": (lambda x, y: x**y, F, F),
     "lgamma": (lambda x: lax.lgamma(x), F),
     "bfloat16": (lambda x: x.astype("bfloat16") * 2, F),
+    "float16": (lambda x: x * 2 + 1, H),
+    "rows of float16": (lambda x: nn.softmax(x.astype("float16")), SQUARE),
+    "float16 of bytes": (lambda x: x.astype("int8").astype("float16") * 2, F),
+    "choice of float16": (lambda x, b: fnp.where(b, fnp.exp(x), x * 2), H, B),
     "normal": (lambda key: random.normal(key, (N,)), random.key(0)),
     "normals in a loop": (
         lambda key: lax.fori_loop(

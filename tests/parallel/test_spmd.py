@@ -395,6 +395,28 @@ def test_effects_see_parts_or_the_whole(explicit: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_a_function_of_the_users_is_asked_once(kind: str) -> None:
+    """Not once a device: it may take long. vmap that calls it for parts divides its calls."""
+    mesh = fuser.make_mesh((4,), ("x",), axis_types=(getattr(fuser.sharding.AxisType, kind),))
+    seen: list[Any] = []
+
+    def double(a: Any) -> Any:
+        seen.append(a.shape)
+        return 2 * np.asarray(a)
+
+    def f(a: Any) -> Any:
+        return fnp.sin(
+            fuser.pure_callback(double, fuser.ShapeDtypeStruct(a.shape, a.dtype), a, vmap_method="sequential")
+        )
+
+    x = laid(fuser, mesh, X, "x")
+    same(fuser.jit(f)(x), np.sin(2 * X))
+    assert seen == [X.shape]
+    same(fuser.jit(fuser.vmap(f))(x), np.sin(2 * X))
+    assert seen[1:] == [X.shape[1:]] * len(X)
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 def test_layouts_within_programs_are_told(kind: str) -> None:
     mesh = fuser.make_mesh((4,), ("x",), axis_types=(getattr(fuser.sharding.AxisType, kind),))
     told: list[Any] = []

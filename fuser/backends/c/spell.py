@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fuser.backends.c import half_precision
 from fuser.backends.c import math as maths
 from fuser.backends.c.function import Code, Number, Part, Symbol, code
 from fuser.backends.table import Spelling, Table
@@ -145,19 +146,6 @@ HELPERS: dict[str, str] = {
         "static inline uint32_t bits_of_float(float x) { union { float f; uint32_t i; } u = { x }; return u.i; }",
         "static inline double double_of_bits(uint64_t x) { union { uint64_t i; double f; } u = { x }; return u.f; }",
         "static inline uint64_t bits_of_double(double x) { union { double f; uint64_t i; } u = { x }; return u.i; }",
-        # A half's exponent and digits, moved to a float's places, are 2**112 times too small; nan and infinity are told by size.
-        "static inline float float16_load(uint16_t x) { uint32_t m = (uint32_t)(x & 0x7fff) << 13; "
-        "uint32_t i = bits_of_float(float_of_bits(m) * 0x1p112f) | (m >= 0x0f800000u ? 0x7f800000u : 0); "
-        "return float_of_bits(i | (uint32_t)(x & 0x8000) << 16); }",
-        # Below 2**-14 the digits of 0.5 + |x| begin where a half's end; above, they are rounded to even as integers.
-        "static inline uint16_t float16_round(float x) { uint32_t i = bits_of_float(x), m = i & 0x7fffffff; "
-        "uint32_t small = bits_of_float(float_of_bits(m) + 0.5f) - 0x3f000000u; "
-        "uint32_t normal = (m - 0x38000000u + 0xfff + (m >> 13 & 1)) >> 13; "
-        "uint32_t h = m < 0x38800000u ? small : m < 0x47800000u ? normal : m > 0x7f800000u ? 0x7e00 | (m >> 13 & 0x3ff) : 0x7c00; "
-        "return h | (i >> 16 & 0x8000); }",
-        "static inline float bfloat16_load(uint16_t x) { return float_of_bits((uint32_t)x << 16); }",
-        "static inline uint16_t bfloat16_round(float x) { uint32_t i = bits_of_float(x); return x != x ? (uint16_t)((i >> 16) | 64) "
-        ": (uint16_t)((i + 0x7fff + ((i >> 16) & 1)) >> 16); }",
         *_EXTREMES,
         *_TAKEN_IN,
         *_SATURATED,
@@ -180,6 +168,7 @@ def _threefry(word: int) -> str:
     return "\n".join([*lines, f"  return x{word};", "}"])
 
 
+HELPERS |= half_precision.HELPERS
 HELPERS |= {f"threefry{word}": _threefry(word) for word in (0, 1)}
 
 # Stores that go past the caches: memory that is only written need not be read first, a quarter or more of the traffic.
@@ -274,7 +263,8 @@ def taken(dtype: np.dtype, element: Part) -> Part:
 def conversions(*dtypes: np.dtype) -> str:
     """The functions that `load` and `store` of these dtypes name."""
     names = [f"{_HALVES[d]}_{way}" for d in dict.fromkeys(dtypes) if d in _HALVES for way in ("load", "round")]
-    return "".join(f"{HELPERS[n]}\n" for n in (["float_of_bits", "bits_of_float", *names] if names else []))
+    texts = [HELPERS["float_of_bits"], HELPERS["bits_of_float"], *(half_precision.PORTABLE[n] for n in names)]
+    return "".join(f"{text}\n" for text in (texts if names else []))
 
 
 def literal(value: np.generic, dtype: np.dtype) -> Code:

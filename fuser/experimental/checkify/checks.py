@@ -37,6 +37,7 @@ from fuser.lax.control import cond
 from fuser.lax.parallel import pvary
 from fuser.lax.values import as_value
 from fuser.ops.check import Raising, check_p
+from fuser.ops.hi_primitive import call_hi_primitive_p
 from fuser.ops.shard_map import Layout, shard_map_p, whole
 from fuser.passes.inline import CALLS
 from fuser.trace import tree
@@ -130,7 +131,8 @@ class _Checker:
         primitive, params = eqn.primitive, eqn.params
         if primitive is check_p:
             return self.check(operands, state, **params), []
-        if not any(_has_checks(inner, self.enabled) for inner in graphs_in(params)):
+        opaque = primitive is call_hi_primitive_p  # looked into it would lose its rules, as in JAX
+        if opaque or not any(_has_checks(inner, self.enabled) for inner in graphs_in(params)):
             found = primitive.bind(*operands, **params)
             results = list(found) if primitive.multiple_results else [found]
             rule = RULES.get(primitive)

@@ -14,7 +14,7 @@ from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.trace import graphs
 from fuser.trace.batch import spmd_axes
 from fuser.trace.body import close, pick
-from fuser.trace.linear import pruned
+from fuser.trace.linear import pruned, pushes
 
 Mask = tuple[bool, ...]
 
@@ -65,9 +65,13 @@ class Split(NamedTuple):
     residuals: int
 
 
-@functools.lru_cache(maxsize=512)
 def split(graph: Graph, linear: Mask, wanted: Mask) -> Split:
     """Part a graph by which inputs are `linear`; results that are `wanted` linear are so even if they are known."""
+    return _split(graph, linear, wanted, pushes())
+
+
+@functools.lru_cache(maxsize=512)
+def _split(graph: Graph, linear: Mask, wanted: Mask, pushes: bool) -> Split:
     parts = graphs.split(graph, linear)
     known, consts = close(parts.known)
     forced = [n for n, (use, want) in enumerate(zip(parts.is_linear, wanted)) if want and not use]

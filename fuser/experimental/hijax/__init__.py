@@ -1,7 +1,7 @@
-"""jax.experimental.hijax's names: types of values of the user's own under transforms. fuser has arrays alone.
+"""jax.experimental.hijax's names: primitives of the user's own on arrays (`VJPHiPrimitive`), each with a rule for each transform.
 
-Classes can be derived from these and registered, as libraries do when they are imported; making or binding one raises
-AbsentError.
+Values under transforms are arrays alone: classes can be derived from the others and registered, as libraries do when they
+are imported; making or binding one raises AbsentError.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser.errors import AbsentError
+from fuser.experimental.hijax.accumulators import GradAccum, NullAccum, ValAccum
+from fuser.experimental.hijax.derived import jvp_from_lin, linearize_from_jvp, vjp_from_jvp, vjp_from_lin
+from fuser.experimental.hijax.primitive import VJPHiPrimitive
 from fuser.gaps import absent
 from fuser.interpreters.ad import Zero, instantiate_zeros, is_undefined_primal
 from fuser.ir.types import ArrayType as AbstractValue
@@ -21,17 +24,25 @@ __all__ = [
     "AvalMutableQDD",
     "AvalQDD",
     "Effect",
+    "GradAccum",
     "HiPrimitive",
     "MutableHiType",
+    "NullAccum",
     "Ref",
+    "VJPHiPrimitive",
+    "ValAccum",
     "Zero",
     "aval_method",
     "aval_property",
     "control_flow_allowed_effects",
     "instantiate_zeros",
     "is_undefined_primal",
+    "jvp_from_lin",
+    "linearize_from_jvp",
     "new_ref",
     "register_hitype",
+    "vjp_from_jvp",
+    "vjp_from_lin",
 ]
 
 
