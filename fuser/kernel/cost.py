@@ -24,11 +24,11 @@ from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
 SHORT_COLUMNS = 64  # elements along the vector, fewer than which are reduced together with those of axes around
-ROWS_TOGETHER, MOST_TOGETHER = (
-    8,
-    12,
-)  # rows that are reduced at once, and the most values an element that this is done for
+ROWS_TOGETHER, FEW_ROWS = 8, 4  # rows that are reduced at once: of few values, and of several reductions
+MOST_TOGETHER = 12  # values an element that this is done for, of one reduction
 MOST_ADDITIONS = 16  # that these values take: copies of a function's polynomial do not fit into registers
+OWN_VALUES = 3  # the same of each further reduction: a load, what is done with it, and a conversion between them
+OWN_ADDITIONS = 3
 FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
 
@@ -140,8 +140,8 @@ class _Costs:
             if node.op == "scan":
                 total += everything * (self.target.prefix if inner else 2 / self.target.operations)
         outer = everything / self._side_by_side()
-        if self.across and reduced_together(sweep, self.target):
-            outer /= ROWS_TOGETHER
+        if self.across and (at_once := rows_together(sweep, self.target)):
+            outer /= at_once
         return total + outer * self.target.loop
 
     def kept(self, sweep: Sweep) -> set[Scalar]:
@@ -366,12 +366,19 @@ class _Costs:
         return max([self.depth[axis] + 1 for axis in index_axes(index) if axis in self.depth], default=0)
 
 
-def reduced_together(sweep: Sweep, target: Target) -> bool:
-    """Whether several rows are reduced at once where columns run side by side: what an element takes is so little that their values are
-    in registers together."""
-    if sweep.stores or len(sweep.body) > MOST_TOGETHER or any(node.op == "scan" for node in sweep.body):
-        return False
-    return sum(target.costs.get(node.op, 1) for node in sweep.body if node.args) <= MOST_ADDITIONS
+def rows_together(sweep: Sweep, target: Target) -> int:
+    """How many rows are reduced at once where columns run side by side, 0 for one by one: what an element takes is so little that
+    their values are in registers together. Each further reduction may take a little more, for its accumulator would be read and
+    written for each row; then fewer rows share that already, in less text."""
+    further = max(len(sweep.reductions) - 1, 0)
+    most_values, most_additions = MOST_TOGETHER + OWN_VALUES * further, MOST_ADDITIONS + OWN_ADDITIONS * further
+    if sweep.stores or len(sweep.body) > most_values or any(node.op == "scan" for node in sweep.body):
+        return 0
+    additions = sum(target.costs.get(node.op, 1) for node in sweep.body if node.args)
+    if len(sweep.body) <= MOST_TOGETHER and additions <= MOST_ADDITIONS:
+        return ROWS_TOGETHER
+    in_registers = 2 * len(sweep.reductions) <= target.registers  # an accumulator, and what it takes in
+    return FEW_ROWS if in_registers and additions <= most_additions else 0
 
 
 def iteration(nodes: Iterable[Scalar], stores: Iterable[Store], target: Target) -> float:

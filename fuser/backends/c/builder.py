@@ -142,6 +142,12 @@ class Builder:
         counter = self._declared(name, INTEGER)
         return self.start(counter, start, self.code("{} >= {}", counter, first), self.code("--{}", counter))
 
+    def as_short(self) -> None:
+        """The innermost open loop takes less time than a call: it stays where it is."""
+        statements, loop = self._open.pop()
+        assert isinstance(loop, For)
+        self._open.append((statements, replace(loop, short=True)))
+
     def go_on(self, counter: Variable, test: Code, step: Code) -> None:
         """Open a loop that goes on with a counter."""
         self._enter(For(counter, "", NOTHING, test, step, (), self._before()))

@@ -39,11 +39,13 @@ def _counted(writer: InnerReduction, run: Run) -> bool:
 
 
 def _size(writer: InnerReduction, run: Run) -> int:
-    """Lanes of a row: as few as it has where the text says how many, in whole vectors of 32 bits and more."""
-    width = pairwise.lanes(run.sweep.reductions)
-    if not _counted(writer, run):
-        return masking.LONGEST * width
-    return 1 << (writer.loops.extents[run.axis] - 1).bit_length()
+    """Lanes of a row: as few as it has where the text says how many, else as many as its vectors have. All are set to a first
+    value and combined, which in an image of few rows takes as long as they do."""
+    extent = writer.loops.extents[run.axis]
+    if _counted(writer, run):
+        return 1 << (extent - 1).bit_length()
+    width = max(pairwise.lanes(run.sweep.reductions), _masked(writer, run))
+    return -(-extent // width) * width
 
 
 def write(writer: InnerReduction, run: Run, whole: Range) -> None:
@@ -90,6 +92,7 @@ def _row(writer: InnerReduction, run: Run) -> None:
             column = writer.count_masked(writer.axis_names[run.axis], writer.extents[run.axis], lanes)
         else:
             writer.loop(run.axis)
+        writer.as_short()
 
         def take(reduction: Scalar) -> Callable[[Part], None]:
             own, inside = writer.at(f"{writer.name(reduction)}_lanes", column), writer.inside
@@ -110,6 +113,7 @@ def _combine(writer: InnerReduction, run: Run, clauses: Mapping[Scalar, Code]) -
     for reduction, clause in clauses.items():
         writer.pragma("omp simd{}", clause)
         x = writer.count("x", "0", str(_size(writer, run)))
+        writer.as_short()
         writer.accumulate(reduction, writer.at(f"{writer.name(reduction)}_lanes", x), "")
         writer.close()
 

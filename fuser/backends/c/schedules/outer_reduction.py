@@ -27,7 +27,7 @@ from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
-from fuser.kernel.cost import ROWS_TOGETHER, reduced_together
+from fuser.kernel.cost import rows_together
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import needed
@@ -290,7 +290,7 @@ class OuterReduction(Emitter):
     def _columns(self, sweep: Sweep, span: Range, declare: bool = True) -> None:
         """Walk the reduced axes once, the outermost over a span, with the columns inside."""
         scans = [n for n in sweep.body if n.op == "scan"]
-        several = reduced_together(sweep, TARGET)
+        several = rows_together(sweep, TARGET)
         blocks = column_blocks(sweep, self.loops.reduced, self.loops.extents)
         self.two_level = compensated(sweep) if blocks else []
         for node in (*sweep.reductions, *scans):
@@ -302,11 +302,11 @@ class OuterReduction(Emitter):
                 self.open()
                 row = self.var("int64_t", name, low)
                 several_rows = (
-                    code(f"{{}} + {ROWS_TOGETHER - 1} < {{}}", row, high),
-                    code(f"{{}} += {ROWS_TOGETHER}", row),
+                    code(f"{{}} + {several - 1} < {{}}", row, high),
+                    code(f"{{}} += {several}", row),
                 )
                 self.go_on(row, *several_rows)
-                self._row(sweep, ROWS_TOGETHER)
+                self._row(sweep, several)
                 self.close()
                 self.go_on(row, code("{} < {}", row, high), code("++{}", row))
             elif self.backwards:

@@ -33,6 +33,8 @@ MOST_WORK = (
 )
 CHEAP = 8  # the same, for elements of less than a vector to be computed one by one
 MOST_LOADS = 3
+OWN_WORK = 3  # operations that each further sum may take: a buffer of its own would be written and read
+OWN_LOADS = 1
 
 Values = Callable[[Part], Mapping[Scalar, Part]]  # what the sums take in at a place along the row
 
@@ -49,7 +51,9 @@ def form_of(writer: InnerReduction, run: Run) -> Form | None:
     if not sums or extent <= fewest * lanes(sums):
         return None
     loads = [n for n in body if n.op == "load"]
-    little = _work(body) <= MOST_WORK and len(loads) <= MOST_LOADS and not any(n.args for n in loads)
+    further = len(sums) - 1
+    little = _work(body) <= MOST_WORK + OWN_WORK * further and len(loads) <= MOST_LOADS + OWN_LOADS * further
+    little = little and not any(n.args for n in loads)
     alone = list(run.sweep.reductions) == sums
     return Form.IN_PLACE if little and alone else Form.BUFFERED
 
@@ -186,24 +190,34 @@ def _add(
 
 
 def _take(writer: InnerReduction, sums: Sequence[Scalar], places: Sequence[Code], lane: Part, values: Values) -> None:
-    """Add what the sums take in at some places in pairs, and to a lane."""
-    found: dict[Scalar, list[Part]] = {reduction: [] for reduction in sums}
-    if len(places) > 1:
-        for reduction in sums:
-            for number in range(len(places)):
-                found[reduction].append(
-                    writer.var(spell.local(reduction.attr.accumulator), f"{writer.name(reduction)}_of{number}", "0")
-                )
-        for number, place in enumerate(places):
-            writer.open()
-            for reduction, value in values(place).items():
-                writer.set(found[reduction][number], value)  # type: ignore[arg-type]
-            writer.close()
-    else:
-        found = {reduction: [value] for reduction, value in values(places[0]).items()}
+    """Add what the sums take in at some places, a power of 2 of them, in pairs, and to a lane.
+
+    A value is added to its neighbour's as soon as both are there: of several sums few values wait in registers.
+    """
+    held = {reduction: writer.at(f"{writer.name(reduction)}_lane", lane) for reduction in sums}
+    if len(places) == 1:
+        for reduction, value in values(places[0]).items():
+            writer.set(held[reduction], "{} + {}", held[reduction], value)
+        return
+    found = {
+        reduction: [
+            writer.var(spell.local(reduction.attr.accumulator), f"{writer.name(reduction)}_of{number}", "0")
+            for number in range(len(places))
+        ]
+        for reduction in sums
+    }
+    for number, place in enumerate(places):
+        writer.open()
+        for reduction, value in values(place).items():
+            terms, whole = found[reduction], code("{}", value)
+            size = 1
+            while number & size:
+                whole = code("({} + {})", terms[number + 1 - 2 * size], whole)
+                size *= 2
+            writer.set(terms[number + 1 - size], whole)
+        writer.close()
     for reduction, terms in found.items():
-        held = writer.at(f"{writer.name(reduction)}_lane", lane)
-        writer.set(held, "{} + {}", held, _pairs(terms))
+        writer.set(held[reduction], "{} + {}", held[reduction], terms[0])
 
 
 def _pairs(values: Sequence[Part]) -> Code:
