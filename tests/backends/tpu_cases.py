@@ -71,6 +71,10 @@ FORMS: dict[str, Form] = {
     "bfloat16 and float32": (lambda x, y: x.astype("float32") + y, (of("bfloat16", 20, 100), f32(20, 100))),
     "integers": (lambda x, y: (x // y, x % y, x << 3, -x), (of("int32", 1000), of("int32", 1000))),
     "unsigned": (lambda x, y: (x // y, x >> 3, x ^ y, x > y), (of("uint32", 1000), of("uint32", 1000))),
+    "convolution that leaves an edge out": (
+        lambda x, k: fuser.lax.conv_general_dilated(x, k, (1, 2), ((-1, 1), (0, 0)), (2, 1)),
+        (f32(2, 4, 5, 6), f32(4, 4, 2, 3)),
+    ),
     "bytes": (lambda x: x * x + 200, (of("uint8", 1000),)),
     "masks": (lambda x, m: (fnp.where(m, x, 0), x > 0, ~m), (f32(40, 300), of("bool", 40, 300))),
     "masks of another shape": (lambda x: ((x + 1)[:, None], (x >= 0)[:, None]), (of("int32", 32),)),

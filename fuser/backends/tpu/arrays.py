@@ -183,6 +183,15 @@ def _convolution(
 ) -> str:  # fmt: skip
     """As XLA's own; float32 means float32, unless the user asks otherwise."""
     out, given = eqn.outvars[0].aval.dtype, eqn.invars[0].aval.dtype
+    if any(pad < 0 for pads in geometry["padding"] for pad in pads):  # XLA on a CPU reads beyond the operand for it
+        config = [(0, 0, 0)] * eqn.invars[0].aval.ndim
+        for dim, (low, high), step in zip(
+            dimension_numbers.lhs_spec[2:], geometry["padding"], geometry["lhs_dilation"]
+        ):
+            config[dim] = (low, high, step - 1)
+        x = f"lax.pad({x}, jnp.zeros((), {spell.storage(given)}), {tuple(config)})"
+        count = len(geometry["padding"])
+        geometry = {**geometry, "padding": ((0, 0),) * count, "lhs_dilation": (1,) * count}
     wanted = "highest" if precision is None else str(getattr(precision, "name", precision)).lower()
     exact = f', precision="{wanted}"' if given == np.dtype("float32") else ""
     names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count", "batch_group_count")
