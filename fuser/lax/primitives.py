@@ -86,6 +86,7 @@ _OWN = frozenset(
         "random_hash",
         "order",
         "scatter_rows",
+        "select_largest",
         "unreduced_psum",
         "preduced",
         "vary_unreduced_cast",
