@@ -278,7 +278,9 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--systems", default="fuser,jax,torch")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=pathlib.Path, help="a file for the rows, with the machine's description")
+    parser.add_argument(
+        "--json", type=pathlib.Path, help='a file for the rows, with the machine\'s description ("-" for nowhere)'
+    )
     options = parser.parse_args()
     clock = time.perf_counter
     if options.threads:
@@ -297,7 +299,7 @@ def main() -> None:
         rows.append(measure(case, prepared, options.rounds, clock))
         print(line(case, rows[-1]), flush=True)
     summary(rows)
-    if options.json:
+    if options.json and str(options.json) != "-":
         from bench.machine import describe
 
         options.json.write_text(json.dumps({"machine": describe(False), "rows": rows}, indent=1))
