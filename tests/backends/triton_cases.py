@@ -272,41 +272,34 @@ def shrink() -> None:
     block_sizes.FEW = 4
 
 
+def in_order() -> None:
+    """Combine updates of one element in the order of their targets, never by atomics."""
+    accumulators.form_of = lambda eqn: None
+
+
+# Suites of functions on drawn arrays: the functions, which of them see special values too, and what comes first.
+DRAWN: dict[str, tuple[dict[str, Any], Callable[[str, Any], bool], Callable[[], None] | None]] = {
+    "forms": (FORMS, lambda name, types: False, None),
+    "horizontal": (HORIZONTAL, lambda name, types: False, None),
+    "products": (PRODUCTS, lambda name, types: False, None),
+    "attention": ({**ATTENTION, **GRADIENTS}, lambda name, types: False, None),
+    "selections": (SELECTIONS, lambda name, types: any(w in name for w in ("rounds", "float", "half")), None),
+    "scatters": (SCATTERS, lambda name, types: name.split()[-1] in ("float32", "bfloat16", "float64"), None),
+    "counted scatters": (COUNTED, lambda name, types: "float" in name, None),
+    "scatters in order": (IN_ORDER, lambda name, types: False, in_order),
+    "long": (LONG, lambda name, types: all(t.dtype.kind == "f" for t in types), shrink),
+}
+
+
 def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]]:
     """The cases of one suite."""
-    if suite == "forms":
-        for name, (function, types) in FORMS.items():
+    if suite in DRAWN:
+        forms, has_special, before = DRAWN[suite]
+        if before is not None:
+            before()
+        for name, (function, types) in forms.items():
             yield name, function, arrays(types)
-    elif suite == "horizontal":
-        for name, (function, types) in HORIZONTAL.items():
-            yield name, function, arrays(types)
-    elif suite == "products":
-        for name, (function, types) in PRODUCTS.items():
-            yield name, function, arrays(types)
-    elif suite == "selections":
-        for name, (function, types) in SELECTIONS.items():
-            yield name, function, arrays(types)
-            if any(word in name for word in ("rounds", "float", "half")):
-                yield f"{name} with special values", function, arrays(types, special=True)
-    elif suite == "scatters":
-        for name, (function, types) in SCATTERS.items():
-            yield name, function, arrays(types)
-            if name.split()[-1] in ("float32", "bfloat16", "float64"):
-                yield f"{name} with special values", function, arrays(types, special=True)
-    elif suite == "counted scatters":
-        for name, (function, types) in COUNTED.items():
-            yield name, function, arrays(types)
-            if "float" in name:
-                yield f"{name} with special values", function, arrays(types, special=True)
-    elif suite == "scatters in order":
-        accumulators.form_of = lambda eqn: None
-        for name, (function, types) in IN_ORDER.items():
-            yield name, function, arrays(types)
-    elif suite == "long":
-        shrink()
-        for name, (function, types) in LONG.items():
-            yield name, function, arrays(types)
-            if all(t.dtype.kind == "f" for t in types):
+            if has_special(name, types):
                 yield f"{name} with special values", function, arrays(types, special=True)
     elif suite == "loops":
         for name, (function, arguments) in {**ONE_KERNEL, **WITH_LANES, **DTYPES, **EDGES}.items():
@@ -323,9 +316,6 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
         for steps, transforms in compositions.drawn(7, 12):
             program = compositions.build(fuser, steps, transforms)
             yield f"{transforms} of {steps}", program, (compositions.POINT,)
-    elif suite == "attention":
-        for name, (function, types) in {**ATTENTION, **GRADIENTS}.items():
-            yield name, function, arrays(types)
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
             function, types = FORMS[name]

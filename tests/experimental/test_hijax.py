@@ -18,21 +18,25 @@ LIBRARIES = (jax, fuser)
 Point = namedtuple("Point", "x y")
 
 
-def made(library) -> SimpleNamespace:
-    """The classes of these tests over one library; `log` says which rules ran."""
-    base, hi, xp = library.experimental.hijax.VJPHiPrimitive, library.experimental.hijax, library.numpy
-    log: list[object] = []
-    is_zero = lambda value: isinstance(value, hi.Zero)
-    dense = lambda values: library.tree.map(hi.instantiate_zeros, values, is_leaf=is_zero)
+def of_one(base):
+    """The class of primitives of one array that give one of its type."""
 
-    class Sin(base):
-        """Derivatives that tell which rule they are from: 1, 2 and 3 times the cosine."""
-
+    class OfOne(base):
         def __init__(self, x):
             self.in_avals = (x,)
             self.out_aval = x
             self.params = {}
             super().__init__()
+
+    return OfOne
+
+
+def of_one_array(library, log) -> dict[str, type]:
+    """Primitives of one array, whose log says which rules ran."""
+    xp, base = library.numpy, library.experimental.hijax.VJPHiPrimitive
+
+    class Sin(of_one(base)):
+        """Derivatives that tell which rule they are from: 1, 2 and 3 times the cosine."""
 
         def expand(self, x):
             return xp.sin(x)
@@ -58,6 +62,15 @@ def made(library) -> SimpleNamespace:
 
         def linearized(self, residuals, t):
             return residuals["three"] * residuals["cos"] * t
+
+    return {"Sin": Sin, "Both": Both}
+
+
+def of_two_arrays(library, log) -> dict[str, type]:
+    """Products, with rules that give cotangents and one that adds them up."""
+    base = library.experimental.hijax.VJPHiPrimitive
+    is_zero = lambda value: isinstance(value, library.experimental.hijax.Zero)
+    dense = lambda values: library.tree.map(library.experimental.hijax.instantiate_zeros, values, is_leaf=is_zero)
 
     class Mul(base):
         def __init__(self, x, y):
@@ -98,6 +111,15 @@ def made(library) -> SimpleNamespace:
             y_acc.accum(x * g / 2)
             y_acc.accum(x * g / 2)
 
+    return {"Mul": Mul, "Accumulated": Accumulated}
+
+
+def structured(library, log) -> dict[str, type]:
+    """A primitive with structured arguments and results."""
+    xp, base = library.numpy, library.experimental.hijax.VJPHiPrimitive
+    is_zero = lambda value: isinstance(value, library.experimental.hijax.Zero)
+    dense = lambda values: library.tree.map(library.experimental.hijax.instantiate_zeros, values, is_leaf=is_zero)
+
     class Tree(base):
         """Structured arguments and results, and a static parameter."""
 
@@ -128,6 +150,14 @@ def made(library) -> SimpleNamespace:
             first = next(iter(library.tree.leaves(dims)), None)
             return {"a": first, "b": (first, first)}
 
+    return {"Tree": Tree}
+
+
+def others(library, log) -> dict[str, type]:
+    """Integers, places along an axis, static parameters."""
+    base = library.experimental.hijax.VJPHiPrimitive
+    is_zero = lambda value: isinstance(value, library.experimental.hijax.Zero)
+
     class Counted(base):
         """An integer argument and an integer result."""
 
@@ -147,14 +177,8 @@ def made(library) -> SimpleNamespace:
         def batch_dim_rule(self, axis_data, dims):
             return (dims[1] if dims[0] is None else dims[0]), dims[1]
 
-    class Placed(base):
+    class Placed(of_one(base)):
         """It asks where it stands along a named axis."""
-
-        def __init__(self, x):
-            self.in_avals = (x,)
-            self.out_aval = x
-            self.params = {}
-            super().__init__()
 
         def expand(self, x):
             return x * library.lax.psum(1, "i") + library.lax.axis_index("i")
@@ -181,11 +205,22 @@ def made(library) -> SimpleNamespace:
         def vjp_bwd_retval(self, pullback, g):
             return (self.scale * pullback(g)[0],)
 
+    return {"Counted": Counted, "Placed": Placed, "Static": Static}
+
+
+def made(library) -> SimpleNamespace:
+    """The classes of these tests over one library; `log` says which rules ran."""
+    log: list[object] = []
+    kinds = SimpleNamespace(
+        **of_one_array(library, log), **of_two_arrays(library, log), **structured(library, log), **others(library, log)
+    )
     of = lambda kind: lambda *args: kind(*library.tree.map(library.typeof, args))(*args)
-    tree_of = lambda p, q: Tree(library.tree.map(library.typeof, p), power=3)(p, q)
+    tree_of = lambda p, q: kinds.Tree(library.tree.map(library.typeof, p), power=3)(p, q)
+    hi = library.experimental.hijax
     return SimpleNamespace(
-        library=library, xp=xp, lax=library.lax, log=log, hi=hi, sin=of(Sin), both=of(Both), mul=of(Mul), accumulated=of(Accumulated),
-        tree=tree_of, counted=of(Counted), placed=of(Placed), Static=Static, Mul=Mul, Sin=Sin, base=base,
+        library=library, xp=library.numpy, lax=library.lax, log=log, hi=hi, base=hi.VJPHiPrimitive,
+        sin=of(kinds.Sin), both=of(kinds.Both), mul=of(kinds.Mul), accumulated=of(kinds.Accumulated),
+        tree=tree_of, counted=of(kinds.Counted), placed=of(kinds.Placed), Static=kinds.Static, Mul=kinds.Mul, Sin=kinds.Sin,
     )  # fmt: skip
 
 
