@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.interop.numpy.rows import packed
 from fuser.interop.numpy.spans import Span
 from fuser.interop.numpy.traced import TracedArray
 
@@ -122,6 +123,8 @@ def laid_out(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
 def _leaves(values: Iterable[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:
+        if (whole := packed(value)) is not None:
+            value = whole[0] if whole.ndim > 1 else whole  # type: ignore[index]  # rows lie alike
         found += _leaves(value) if isinstance(value, (list, tuple)) else [value]
     return found
 

@@ -6,12 +6,14 @@ Positions outside of the array, at which NumPy would give fewer elements, are ev
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fuser.interop.numpy.checks import notice
 from fuser.interop.numpy.traced import TracedArray, Value, View
 from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.primitive import Primitive
 from fuser.lax.values import literal
 from fuser.ops import elementwise as E
 from fuser.ops import movement as V
@@ -68,7 +70,7 @@ def windowed(x: TracedArray, parts: tuple[Any, ...]) -> tuple[TracedArray, tuple
     """The view of `x` that the spans of an index cut out, and the index into it."""
     spans = {}
     dimension = 0
-    for number, part in enumerate(parts):
+    for part in parts:
         if part is Ellipsis:
             dimension += x.ndim - sum(1 for p in parts if p is not None and p is not Ellipsis)
         elif part is not None:
@@ -162,7 +164,7 @@ def _product(x: _Form, y: _Form) -> _Form | None:
     return None if len(x) > 1 else {key: n * x[None] for key, n in y.items() if n * x[None] or key is None}
 
 
-_combinations = {
+_combinations: dict[Primitive, Callable[..., _Form | None]] = {
     E.add_p: _sum,
     E.sub_p: lambda x, y: _sum(x, y, -1),
     E.mul_p: _product,
@@ -179,4 +181,3 @@ def _producers(trace: StageTrace) -> dict[Any, Eqn]:
         found.update((var, eqn) for var in eqn.outvars)
     _known[trace] = (len(trace.eqns), found)
     return found
-
