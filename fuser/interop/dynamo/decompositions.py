@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from fuser.interop.dynamo.preserved import operators
+
 aten = torch.ops.aten
 _MORE = (
     *("silu", "leaky_relu_backward", "linalg_vector_norm", "dist", "round.decimals", "ldexp", "grid_sampler_2d", "narrow_copy"),
     *("permute_copy", "view_copy", "unbind_copy", "tril_indices", "triu_indices", "rrelu_with_noise_backward", "as_strided_scatter"),
-    *("upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    *("adaptive_max_pool2d", "adaptive_max_pool3d"),
 )  # fmt: skip
 _EACH = (
     *(
@@ -85,6 +87,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         for overload in packet.overloads():
             if not overload.endswith("out"):
                 table[getattr(packet, overload)] = _each(getattr(torch, name))
+    for pair in operators():
+        for op in pair:
+            table.pop(op, None)
     # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
     table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
     return table
