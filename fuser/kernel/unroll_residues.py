@@ -70,11 +70,27 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
 
 
 def _worth_all(kernel: Kernel, axis: Axis, others: int) -> bool:
-    """Whether all of a small axis is worth unrolling: elements do different things, or rows do not follow each other."""
+    """Whether all of a small axis is worth unrolling: elements do different things, rows do not follow each other, or an array is dense
+    along the rows that others have side by side."""
+    if others >= ROWS and _crosses(kernel, axis):
+        return True
     if turns(kernel.nodes, axis, axis.extent):
         dear = any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
         return axis.extent in INTERLEAVED or (others >= ROWS and dear)
     return axis.extent in INTERLEAVED and others >= ROWS and any(_apart(i, axis, kernel) for i in _indices(kernel))
+
+
+def _crosses(kernel: Kernel, axis: Axis) -> bool:
+    """Whether some arrays have the elements of a small axis side by side, one row after the other, and others are dense along those
+    rows, as in a pixel shuffle: unrolled, a vector takes the rows of both."""
+    indices = list(_indices(kernel))
+    for row in kernel.parallel:
+        if row is axis or row.extent < FEWEST:
+            continue
+        steps = {(abs(index.coefficient(axis)), abs(index.coefficient(row))) for index in indices}
+        if (1, axis.extent) in steps and any(own > 1 and dense == 1 for own, dense in steps):
+            return True
+    return False
 
 
 def _apart(index: Affine, axis: Axis, kernel: Kernel) -> bool:

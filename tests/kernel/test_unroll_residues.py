@@ -111,3 +111,21 @@ def test_alike_kernels_with_rests_in_one_program() -> None:
         found = fuser.jit(lambda *ts: [fnp.repeat(t, 2, axis=1)[:, 1:] * 3 for t in ts])(*tables)
     for a, t in zip(found, tables, strict=True):
         np.testing.assert_array_equal(a, np.repeat(t, 2, axis=1)[:, 1:] * 3)
+
+
+@pytest.mark.parametrize("extent", range(2, 9))
+def test_a_small_axis_that_another_array_has_outermost_is_unrolled(extent: int) -> None:
+    """Channels first to last and back, and pixels shuffled: vectors run along the rows, which both arrays follow."""
+
+    def last(x: Any) -> Any:
+        return x.transpose(0, 2, 3, 1) * 2
+
+    def shuffled(x: Any) -> Any:
+        return x.reshape(9, 11, extent, 20, 19).transpose(0, 1, 3, 4, 2).reshape(9, 11, 20, 19 * extent)
+
+    x = RNG.standard_normal((9, extent, 21, 17)).astype(np.float32)
+    y = RNG.standard_normal((9, 11 * extent, 20, 19)).astype(np.float32)
+    for program, argument in ((last, x), (shuffled, y)):
+        (kernel,) = pieces(program, argument)
+        assert len(kernel.stores) == extent and extent not in {axis.extent for axis in kernel.parallel}
+        np.testing.assert_array_equal(fuser.jit(program)(argument), program(argument))
