@@ -45,7 +45,8 @@ class Launch:
     """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs; `elements`: what
     their loops go over all together, where that is not what the kernel reads; `smaller`: what to launch instead, the first that does,
     on a GPU whose registers do not hold what this one keeps there, or that has no copies by `maps`, which are the first parameters;
-    `persistent`: a program takes one block of the result after another, so that as many programs as run at once do."""
+    `persistent`: a program takes one block of the result after another, so that as many programs as run at once do; `registers`: the most
+    that a thread may have on NVIDIA's GPUs, so that more programs run at once; 0 for as many as the compiler takes."""
 
     function: str
     buffers: tuple[int, ...]
@@ -58,6 +59,7 @@ class Launch:
     smaller: tuple[Launch, ...] = ()
     maps: tuple[TensorMap, ...] = ()
     persistent: bool = False
+    registers: int = 0
 
     @property
     def columns(self) -> int:
@@ -84,7 +86,17 @@ class Launch:
         maps = tuple((m.buffer, len(m.shape), m.block) for m in self.maps)
         wide = tuple(not -(2**31) <= size < 2**31 for size in self.sizes)
         constants = tuple(sorted(self.constants.items()))
-        return self.function, self.buffers, wide, constants, maps, self.warps, self.stages, self.persistent
+        return (
+            self.function,
+            self.buffers,
+            wide,
+            constants,
+            maps,
+            self.warps,
+            self.stages,
+            self.persistent,
+            self.registers,
+        )
 
 
 @dataclass
