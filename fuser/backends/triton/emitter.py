@@ -46,7 +46,8 @@ class Launch:
     their loops go over all together, where that is not what the kernel reads; `smaller`: what to launch instead, the first that does,
     on a GPU whose registers do not hold what this one keeps there, or that has no copies by `maps`, which are the first parameters;
     `persistent`: a program takes one block of the result after another, so that as many programs as run at once do; `registers`: the most
-    that a thread may have on NVIDIA's GPUs, so that more programs run at once; 0 for as many as the compiler takes."""
+    that a thread may have on NVIDIA's GPUs, so that more programs run at once; 0 for as many as the compiler takes; `once_a_row`: the
+    buffer of each access that takes one element a row."""
 
     function: str
     buffers: tuple[int, ...]
@@ -60,6 +61,7 @@ class Launch:
     maps: tuple[TensorMap, ...] = ()
     persistent: bool = False
     registers: int = 0
+    once_a_row: tuple[int, ...] = ()
 
     @property
     def columns(self) -> int:
@@ -131,6 +133,7 @@ class Emitter(BlockEmitter):
             None  # the parameter that is the program's number, where another function calls this one
         )
         self.maps: dict[str, TensorMap] = {}  # by the names of their parameters
+        self.once_a_row: list[int] = []  # the parameter of each access that takes one element a row
 
     # The parts of a text.
 
@@ -169,6 +172,7 @@ class Emitter(BlockEmitter):
             warps,
             stages,
             maps=tuple(self.maps.values()),
+            once_a_row=tuple(self.once_a_row),
         )
         return Function(text, launch)
 

@@ -207,6 +207,12 @@ class Rows(Emitter):
         product = f"{dividend} * {scale}" if scaled else dividend
         return f"{product} * {names[0]}" if half else f"shared_quotient({product}, {', '.join(names)})"
 
+    def load_text(self, node: Scalar, widen: bool = True) -> str:
+        text = super().load_text(node, widen)
+        if COLUMN not in self.spans(node) and self.loops.parallel:
+            self.once_a_row.append(node.attr.param)
+        return text
+
     def zero(self, dim: str) -> str:
         return (
             "tl.zeros((ROWS, 1), tl.int32)"
