@@ -391,3 +391,18 @@ def test_differences_of_neighbours_tell_of_all_that_they_are_made_of() -> None:
         return y[1:2] - y[:1]  # of which the others are no part
 
     assert events(as_numpy(ends_alone, np.array([1.0, 2.0, 0.0]))) > 0
+
+
+def test_parts_that_are_joined_are_looked_at_once() -> None:
+    def joined(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x[5 * i : 5 * i + 10] * (i + 1.5) for i in range(12)])
+
+    accelerated = accelerate(joined, measure=False)
+    x = np.arange(70.0)
+    assert sum(e.primitive.name == "is_finite" for e in accelerated.trace(x).graph.eqns) == 1
+    for place in (0, 7, 64):
+        x = np.arange(70.0)
+        x[place] = 1e308
+        found, wanted = told(accelerated, x), told(joined, x)
+        assert found[1:] == wanted[1:]
+        np.testing.assert_array_equal(found[0], wanted[0])

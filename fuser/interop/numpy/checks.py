@@ -272,7 +272,7 @@ class _NonFinite:
         self.producers: dict[Any, Eqn] = {v: eqn for eqn in eqns for v in eqn.outvars}
         self.tainted: set[Var] = {v for v, value in trace.constants.values() if not _all_finite(value)}
         self.precise = tainted
-        self.spans: dict[tuple[Var, int], list[tuple[int, int]]] = {}  # of slices that are looked at, by axis
+        self.spans: dict[tuple[Any, int], list[tuple[int, int]]] = {}  # of slices that are looked at, by axis
         self.numbers: list[Var] = []  # single elements of which an infinity or nan is told, though it may be expected
         if tainted:
             self.tainted |= {v for eqn in eqns for v in eqn.operands() if v not in self.producers}
@@ -290,6 +290,7 @@ class _NonFinite:
                 found.append(self._bad(var))
         ends = [v for v in self.ends if isinstance(v, Var) and is_inexact(v.aval.dtype) and v not in self.tainted]
         end_of: dict[Any, Var | None] = {v: v for v in ends}  # where a value's infinities and nans show
+        cost: dict[Any, int] = {v: v.aval.size for v in ends}  # of looking there, elements
         looked_at: set[Var | None] = set()
         for number in range(len(self.eqns) - 1, -1, -1):
             eqn = self.eqns[number]
@@ -302,18 +303,31 @@ class _NonFinite:
                         found.append(self._compared(eqn, out))
                     continue
                 end = end_of.get(out)
-                if end is None or end.aval.size > 2 * out.aval.size:
+                if end is None or cost.get(out, end.aval.size) > 2 * out.aval.size:
                     end = end_of[out] = out
+                    cost[out] = out.aval.size
                 with replayed(eqn.source):
                     found.append(self._bad(end))
                 looked_at.add(end)
             end = end_of.get(eqn.outvars[0]) if eqn.outvars[0] not in self.tainted else None
-            for operand in self._handed_on(eqn) if end is not None else ():
+            if end is None:
+                continue
+            for operand in self._handed_on(eqn):
                 if end_of.get(operand) not in looked_at:
-                    end_of[operand] = end
-            if end is not None and eqn.primitive is V.slice_p and self._in_slices(eqn, end, looked_at):
+                    end_of[operand], whole = end, eqn.outvars[0]
+                    cost[operand] = cost.get(whole, end.aval.size)
+                    if eqn.primitive is V.concatenate_p and self._are_made(eqn.invars, origins):
+                        cost[operand] = cost[operand] * operand.aval.size // whole.aval.size
+            if eqn.primitive is V.slice_p and self._in_slices(eqn, end, looked_at):
                 end_of[eqn.invars[0]] = end
+                cost[eqn.invars[0]] = cost.get(eqn.outvars[0], end.aval.size)
         return found
+
+    def _are_made(self, operands: Sequence[Any], origins: dict[int, str]) -> bool:
+        """Whether most elements of some operands are made where infinities may come to be."""
+        making = {id(self.eqns[number]) for number in origins}
+        made = [v.aval.size for v in operands if type(v) is Var and id(self.producers.get(v)) in making]
+        return 2 * sum(made) >= sum(v.aval.size for v in operands)
 
     def _in_slices(self, eqn: Eqn, end: Var, looked_at: set[Var | None]) -> bool:
         """Whether this slice and those met before have all of an array, differences of neighbours for one, and are looked at."""
