@@ -464,3 +464,13 @@ def test_short_powers_within_three_eps_and_numpys_at_the_ends(dtype: type, expon
     normal = np.isfinite(wanted) & (np.abs(wanted) >= info.tiny)
     np.testing.assert_allclose(found[normal], wanted[normal], rtol=4 * float(info.eps))
     np.testing.assert_allclose(found[~normal], wanted[~normal], rtol=0, atol=4 * float(info.smallest_subnormal))
+
+
+def test_half_powers_bring_no_infinities_of_their_own() -> None:
+    """What is computed with them need not be told apart from infinities that belong there."""
+
+    def pulls(x: np.ndarray) -> np.ndarray:
+        return 1.0 / (x * x + 1.0) ** 1.5
+
+    graph = fuser.accelerate(pulls, measure=False).trace(np.ones(10)).graph
+    assert sum(eqn.primitive.name == "is_finite" for eqn in graph.eqns) == 1

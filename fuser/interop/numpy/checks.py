@@ -40,8 +40,7 @@ def _primitives(names: str) -> frozenset[Primitive]:
 HARMLESS = _primitives(
     "copy stop_gradient neg max min abs sign floor ceil round real imag conj complex select_n clamp name bitcast_convert_type "
     "reduce_max reduce_min cummax cummin scatter scatter-min scatter-max sort top_k tanh atan erf erfc asinh "
-    "broadcast_in_dim reshape transpose squeeze rev slice pad concatenate split iota gather dynamic_slice "
-    "dynamic_update_slice optimization_barrier"
+    "optimization_barrier"
 )
 
 # An infinity or nan in any element of these operands shows in the result.
@@ -433,7 +432,7 @@ def _makes(eqn: Eqn) -> bool:
         if not is_inexact(before):
             return out == np.float16 and before != BOOL
         return _real(out).itemsize < _real(before).itemsize
-    return eqn.primitive not in HARMLESS
+    return eqn.primitive not in HARMLESS and eqn.primitive.fusion is not Fusion.MOVEMENT
 
 
 def _is_number(eqn: Eqn) -> bool:

@@ -127,7 +127,7 @@ def _short_power(x: Any, exponent: float) -> Any:
     whole, half = divmod(abs(exponent), 1.0)
     if half:  # of -0 and -inf as of 0 and inf
         infinite = U.equal(x, literal(-np.inf, x.dtype))
-        x = M.select(infinite, literal(np.inf, x.dtype), U.add(x, literal(0.0, x.dtype)))
+        x = M.select(infinite, bind(E.abs_p, x), U.add(x, literal(0.0, x.dtype)))
     if exponent == -0.5:
         return U.divide(literal(1.0, x.dtype), bind(E.sqrt_p, x))
     if exponent < 0:
