@@ -272,7 +272,7 @@ class _NonFinite:
         self.producers: dict[Any, Eqn] = {v: eqn for eqn in eqns for v in eqn.outvars}
         self.tainted: set[Var] = {v for v, value in trace.constants.values() if not _all_finite(value)}
         self.precise = tainted
-        self.spans: dict[tuple[Var, int], list[tuple[int, int]]] = {}  # of slices that are looked at, by axis
+        self.spans: dict[tuple[Any, int], list[tuple[int, int]]] = {}  # of slices that are looked at, by axis
         self.numbers: list[Var] = []  # single elements of which an infinity or nan is told, though it may be expected
         if tainted:
             self.tainted |= {v for eqn in eqns for v in eqn.operands() if v not in self.producers}
