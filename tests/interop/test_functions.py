@@ -473,4 +473,4 @@ def test_half_powers_bring_no_infinities_of_their_own() -> None:
         return 1.0 / (x * x + 1.0) ** 1.5
 
     graph = fuser.accelerate(pulls, measure=False).trace(np.ones(10)).graph
-    assert sum(eqn.primitive.name == "is_finite" for eqn in graph.eqns) == 1
+    assert not any(eqn.primitive.name == "ne" for eqn in graph.eqns)  # nans are told apart from infinities
