@@ -458,7 +458,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     if given.ndim > 1:
         raise ValueError(f"insert takes a slice, an integer or a vector of them, got positions of shape {given.shape}")
     new = array(values, x.dtype, copy=False, ndmin=x.ndim)
-    if given.size == 1:  # one place for all values
+    if given.size == 1 and extent:  # one place for all values
+        new = V.moveaxis(new, 0, axis) if given.ndim == 0 else new
+        place = int(np.insert(np.arange(extent), given, -1).argmin())
+        shape = tuple(new.shape[axis] if d == axis else e for d, e in enumerate(x.shape))
+        before, after = V.split(x, [place], axis)
+        return V.concatenate([before, convert(V.broadcast_to(new, shape), x.dtype, x.weak_type), after], axis)
+    if given.size == 1:
         new = V.moveaxis(new, 0, axis) if given.ndim == 0 else new
         given = np.repeat(given.reshape(1), new.shape[axis])
     positions = np.insert(np.arange(extent), given, -1)

@@ -190,3 +190,19 @@ def test_indices_that_are_truth_values_read_inside_the_array() -> None:
     expected = np.where(x > 0, 20, 10)
     for name, value in {**found, "alone": alone}.items():
         np.testing.assert_array_equal(value, expected, name)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_reductions_of_bools_have_an_accumulator_of_their_size(axis: int | None) -> None:
+    """A byte in a kernel that reads bytes alone, whose vectors then hold 64; the size of a choice beside wider numbers."""
+    rng = np.random.default_rng(0)
+    mask = rng.random((70, 3000)) < 0.001
+    wide = rng.standard_normal((70, 3000)).astype(np.float32)
+    for x, least, bytes_alone in ((mask, 0, True), (wide, 3, False)):
+        either = fuser.jit(lambda x, least=least: fnp.any(x > least, axis=axis))
+        both = fuser.jit(lambda x, least=least: fnp.all(x <= least, axis=axis))
+        np.testing.assert_array_equal(either(x), np.any(x > least, axis=axis))
+        np.testing.assert_array_equal(both(x), np.all(x <= least, axis=axis))
+        if axis is None:
+            text = "".join(source.text for source in either.lower(x).sources)
+            assert ("uint8_t v0_acc" in text) is bytes_alone

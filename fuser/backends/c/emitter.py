@@ -479,7 +479,7 @@ class Emitter(Builder, Common):
     def declare(self, reduction: Scalar, name: str | None = None) -> Code:
         """Declare a reduction's accumulator; gives its clause for `omp simd`."""
         spec, name = reduction.attr, name or self.name(reduction)
-        kind = spell.held(spec.accumulator)
+        kind = "uint8_t" if spec.accumulator == BOOL and self._reads_bytes() else spell.held(spec.accumulator)
         start = spell.literal(reduction_identity(spec.reduction, spec.accumulator), spec.accumulator)
         accumulator = self.var(kind, f"{name}_acc", start)
         if reduction in self.two_level:
@@ -491,6 +491,10 @@ class Emitter(Builder, Common):
         if spec.reduction in ("max", "min") and is_inexact(spec.accumulator):
             clause = code("{} reduction(|:{})", clause, self.var("int", f"{name}_nan", "0"))
         return clause
+
+    def _reads_bytes(self) -> bool:
+        """Whether the kernel reads nothing but bytes, so that an accumulator of a byte has as many lanes as a vector has bytes."""
+        return all(node.dtype.itemsize == 1 for node in self.kernel.nodes if node.op == "load")
 
     def accumulate(self, reduction: Scalar, value: Part, position: Part) -> None:
         """Take one value into the reduction; a position below 0 says that there was none yet."""
