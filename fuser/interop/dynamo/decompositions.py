@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from fuser.interop.dynamo.preserved import operators
+from fuser.interop.dynamo.preserved import undecomposed
 
 aten = torch.ops.aten
 _MORE = (
@@ -90,9 +90,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         for overload in packet.overloads():
             if not overload.endswith("out"):
                 table[getattr(packet, overload)] = _each(getattr(torch, name))
-    for pair in operators():
-        for op in pair:
-            table.pop(op, None)
+    for op in undecomposed():
+        table.pop(op, None)
     # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
     table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
     return table

@@ -90,7 +90,7 @@ class Layout:
         """`tensor`, or a view of it, for results of a dtype: at once, without Python, where they lie on the host."""
         code = _BFLOAT16 if dtype.name == "bfloat16" else _CODES.get(dtype.kind)
         otherwise = self.tensor if view is None else lambda dense: view.of(self.tensor(dense))
-        if code is None or not _exchange():
+        if code is None or 0 in self.shape or not _exchange():
             return otherwise
         own = view or View(self.shape, self.strides, 0)
         return functools.partial(native.tensor_over, code, self.dense, own.shape, own.strides, own.offset, otherwise)
@@ -119,6 +119,8 @@ class Layout:
             found = torch.from_numpy(dense)
         else:
             found = Array(dense).torch().reshape(self.dense)
+        if 0 in self.shape:  # NumPy's strides of empty arrays are 0
+            return found.as_strided(self.shape, self.strides)
         return found if self.plain else found.permute(self._inverse).expand(self.shape)
 
     @functools.cached_property

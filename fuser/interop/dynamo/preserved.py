@@ -1,7 +1,8 @@
-"""Operators that stay whole while AOTAutograd differentiates: resampling.
+"""Operators that stay whole while AOTAutograd differentiates, where torch would decompose them before.
 
-torch decomposes it before differentiation into reads at computed positions, whose derivative adds into memory element by
-element. Kept whole, its derivative is an operator as well, and both have rules (`rules/resampling.py`).
+Resampling becomes reads at computed positions, whose derivative adds into memory element by element; kept whole, its derivative is
+an operator as well, and both have rules (`rules/resampling.py`). The decomposition of the multi-label margin loss is wrong for
+rows of which fewer than all elements are targets; torch runs the operator.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 from torch._decomp.decompositions import upsample_compute_output_size
+from torch._prims_common import suggest_memory_format
 
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 _NAMES = (
@@ -22,21 +24,30 @@ _NAMES = (
 )
 
 
-def operators() -> list[tuple[Any, Any]]:
-    """The overloads that stay whole: with the extents and a scale for each axis, and with either and a list of scales ("vec")."""
-    packets = [getattr(torch.ops.aten, name) for name in _NAMES]
-    return [(packet.default, packet.vec) for packet in packets]
+def operators() -> list[tuple[Any, Any, Any]]:
+    """The overloads that stay whole: with the extents and a scale for each axis, with either and a list of scales ("vec"), and the gradient."""
+    aten = torch.ops.aten
+    return [(getattr(aten, n).default, getattr(aten, n).vec, getattr(aten, f"{n}_backward").default) for n in _NAMES]
+
+
+def undecomposed() -> list[Any]:
+    """All overloads that no decomposition is taken for."""
+    return [
+        *(op for overloads in operators() for op in overloads),
+        torch.ops.aten.multilabel_margin_loss_forward.default,
+    ]
 
 
 @contextlib.contextmanager
 def preserved() -> Iterator[None]:
     """While the block runs, torch's dispatcher for tracing does not decompose the operators. The compile lock of Dynamo's is held."""
-    kept = {op: dict(op.py_kernels) for pair in operators() for op in pair}
+    kept = {op: dict(op.py_kernels) for op in undecomposed()}
     try:
-        for default, vec in operators():
-            for op in (default, vec):
-                _replace(op, {key: kernel for key, kernel in kept[op].items() if key not in _KEYS})
-            _replace(vec, vec.py_kernels | dict.fromkeys(_KEYS, _with_extents(default)))
+        for op, kernels in kept.items():
+            _replace(op, {key: kernel for key, kernel in kernels.items() if key not in _KEYS})
+        for default, vec, gradient in operators():
+            _replace(vec, kept[vec] | dict.fromkeys(_KEYS, _with_extents(default)))
+            _replace(gradient, kept[gradient] | {DispatchKey.Meta: _gradient})
         yield
     finally:
         for op, kernels in kept.items():
@@ -46,6 +57,11 @@ def preserved() -> Iterator[None]:
 def _replace(op: Any, kernels: dict[Any, Any]) -> None:
     op.py_kernels = kernels
     op._dispatch_cache.clear()
+
+
+def _gradient(grad: torch.Tensor, output_size: Any, input_size: Any, *more: Any) -> torch.Tensor:
+    """The shape and strides of a gradient, where torch's own answer takes no symbolic sizes."""
+    return grad.new_empty(input_size).to(memory_format=suggest_memory_format(grad))
 
 
 def _with_extents(default: Any) -> Callable[..., torch.Tensor]:

@@ -188,3 +188,13 @@ def test_clipped_gradients_and_an_optimisers_step(whole: None) -> None:
 def test_a_size_that_depends_on_values_stays_with_torch() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         agree(lambda x: (x * 2)[x > 0].sum() + x.cos().sum(), torch.randn(9), gradients=False)
+
+
+def test_a_loss_of_rows_with_few_targets() -> None:
+    torch.manual_seed(0)
+    targets = torch.tensor([[0, 2, -1, 0, 0], [4, -1, 1, 2, 3]])
+    agree(lambda x: F.multilabel_margin_loss(x, targets), torch.randn(2, 5, requires_grad=True))
+
+
+def test_results_without_elements_have_eagers_strides(whole: None) -> None:
+    agree(lambda x: (x * 2, x.exp().reshape(0, 1, 3), x.sum(0)), torch.zeros(0, 3, requires_grad=True))
