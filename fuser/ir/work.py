@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from fuser.ir.cost import cost
-from fuser.ir.graph import Eqn, Graph, graphs_in
+from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.primitive import Control, Fusion, Movement
 from fuser.ir.target import Target
 
@@ -53,10 +53,14 @@ def elements(graph: Graph) -> int:
 
 def seconds_in_kernels(graph: Graph, target: Target) -> float:
     """About what one iteration takes whose body runs as kernels: one a product, reduction or inner loop and one for all
-    elementwise work, each equation in whole vectors."""
+    elementwise work, each equation in whole vectors, and the longest chain of them that wait for each other."""
     kernels, total = 1, 0.0
+    ready: dict[Var, float] = {}
     for eqn in graph.eqns:
+        waited = max([ready.get(v, 0.0) for v in eqn.invars if isinstance(v, Var)], default=0.0)
         fusion, size = eqn.primitive.fusion, sum(v.aval.size for v in eqn.outvars)
+        delay = target.latency * (1 + cost(eqn, target) / 4) if fusion in (Fusion.ELEMENTWISE, Fusion.REDUCE) else 0.0
+        ready |= dict.fromkeys(eqn.outvars, waited + delay)
         if fusion is Fusion.CONTROL:
             total += _steps(eqn) * sum(seconds_in_kernels(inner, target) for inner in graphs_in(eqn.params))
         elif fusion is Fusion.DOT:
@@ -66,7 +70,7 @@ def seconds_in_kernels(graph: Graph, target: Target) -> float:
             total += cost(eqn, target) * -(-size // lanes) * lanes / target.operations
         if fusion in (Fusion.DOT, Fusion.REDUCE, Fusion.SCAN, Fusion.CONTROL):
             kernels += 1
-    return total + kernels * (target.step or target.launch)
+    return total + max(ready.values(), default=0.0) + kernels * (target.step or target.launch)
 
 
 def _steps(eqn: Eqn) -> int:

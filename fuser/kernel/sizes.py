@@ -12,7 +12,14 @@ from typing import Any
 from fuser.ir.index import Affine, Axis, Computed, Div
 
 MOST_SIZES = 48  # arguments of one kernel
-MOST_INTERLEAVED = 16  # elements of a step along the vector, whose neighbours compilers load and shuffle together
+INTERLEAVED = (
+    2,
+    3,
+    4,
+    8,
+    16,
+)  # elements of a step along the vector, whose neighbours compilers load and shuffle together
+MOST_INTERLEAVED = 16
 MOST_DIVIDED = 8  # divisors that are structure (strides, dilations, repeats), by which a compiler knows to divide
 
 
@@ -90,7 +97,10 @@ class IndexText:
             if atom in self.absorbed:
                 continue
             if atom is self.vector and 1 < coefficient <= MOST_INTERLEAVED:
-                factor, rest = self.literal(coefficient), index.offset % coefficient
+                # Known, another one makes a group of neighbours that compilers have no shuffles for, nor vectors at all.
+                known = coefficient in INTERLEAVED
+                factor = self.literal(coefficient) if known else self.sizes.opaque(coefficient)
+                rest = index.offset % coefficient
             elif isinstance(atom, Div) and atom.divisor <= MOST_DIVIDED and abs(coefficient) == atom.divisor:
                 factor = self.literal(coefficient)  # what is left of a division, or the place where its period begins
             elif atom is self.vector and self.sizes.full and coefficient not in (0, 1, -1):

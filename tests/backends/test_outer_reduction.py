@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -74,3 +76,18 @@ def test_nan_stays_in_every_column(name: str, dtype: str) -> None:
     x[200, 4], x[:, 6] = np.inf, -np.inf
     with fuser.enable_x64():
         np.testing.assert_array_equal(np.asarray(fuser.jit(lambda x: getattr(x, name)(0))(x)), getattr(x, name)(0))
+
+
+def test_a_row_at_a_computed_index_is_dense_for_all_columns() -> None:
+    """The index is computed once for the row's columns, so that compilers need not gather them."""
+    random = np.random.default_rng(0)
+    x, rows = random.integers(-9, 9, (30, 40, 50)).astype(np.float32), random.integers(-40, 40, 15).astype(np.int32)
+
+    def program(x, rows):
+        taken = x[rows]
+        return taken - taken.sum(1, keepdims=True), taken.argmax(1), taken.max(1)
+
+    (text,) = [source.text for source in fuser.jit(program).lower(x, rows % 30).sources]
+    assert not re.search(r"int64_t \w+\[", text)  # no array of the index over the columns
+    for found, expected in zip(fuser.jit(program)(x, rows % 30), program(x, rows % 30), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -53,6 +53,13 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "float16 of bytes": (lambda x: x.astype("int8").astype("float16") * 2, F),
     "choice of float16": (lambda x, b: fnp.where(b, fnp.exp(x), x * 2), H, B),
     "normal": (lambda key: random.normal(key, (N,)), random.key(0)),
+    "states of nine in a loop": (
+        lambda steps, weights: lax.scan(
+            lambda a, x: (nn.logsumexp(a[:, :, None] + weights, axis=1) + x, None), steps[0], steps[1:]
+        )[0],
+        np.ones((9, 64, 9), np.float32),
+        np.ones((9, 9), np.float32),
+    ),
     "normals in a loop": (
         lambda key: lax.fori_loop(
             0, 64, lambda t, x: x * fnp.exp(random.normal(random.fold_in(key, t), (N,))), fnp.ones(N)

@@ -30,7 +30,7 @@ from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.cost import rows_together
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import needed
+from fuser.kernel.operands import needed, operands, own_axes
 
 BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
@@ -118,6 +118,7 @@ class OuterReduction(Emitter):
     team = True
     block = BLOCK  # columns that run side by side
     planes = Planes()
+    shared_values: frozenset[Scalar] = frozenset()  # that are the same for all columns of a row
     in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     aliased: dict[Scalar, Store]  # values of earlier sweeps that wait in the memory of results
     read: Range  # the columns whose reductions are read, from the first on, up to the last
@@ -253,7 +254,9 @@ class OuterReduction(Emitter):
         self._side_by_side(sweep.row, sweep.row_stores)
 
     def _side_by_side(self, values: Sequence[Scalar], stores: Sequence[Store]) -> None:
-        """Compute values of a row of the kernel as arrays over the columns."""
+        """Compute values of a row of the kernel as arrays over the columns, those that all of them share once: a row that is read at a
+        computed index is dense then, and not gathered."""
+        self._share(values)
         nodes = [n for n in values if n.op != "const" and n not in self.env]
         for node in nodes:  # gcc takes no choice by bytes into vectors of wider numbers
             self._array(spell.held(node.dtype), self.name(node))
@@ -266,6 +269,18 @@ class OuterReduction(Emitter):
         for store in stores:
             self.store(store)
         self._close_across()
+
+    def _share(self, values: Sequence[Scalar]) -> None:
+        """Compute what neither a column nor a reduction changes."""
+        across = {self.loops.vector, *self.loops.absorbed, *self.planes.axes}
+        shared = {*self.invariants(), *self.shared_values}
+        for node in values:
+            if node in self.env or node.op in ("const", "reduction", "scan", "final"):
+                continue
+            if all(o.op == "const" or o in shared for o in operands(node)) and not own_axes(node) & across:
+                self.define(node)
+                shared.add(node)
+        self.shared_values = frozenset(shared)
 
     def _narrow(self, sweep: Sweep) -> None:
         """Find the columns whose reductions some choice reads: the others are not reduced."""
