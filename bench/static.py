@@ -74,6 +74,12 @@ def layer_norm(x: Any) -> Any:
     return (x - x.mean(-1, keepdims=True)) / fnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    """The mean of −log softmax at the labels."""
+    chosen = fnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    return (fuser.nn.logsumexp(logits, -1) - chosen).mean()
+
+
 def layer_norm_gradients(x: Any, scale: Any, bias: Any, ct: Any) -> Any:
     return fuser.vjp(lambda x, scale, bias: layer_norm(x) * scale + bias, x, scale, bias)[1](ct)
 
@@ -94,13 +100,19 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
     for dtype in (f32, bfloat16):
         for columns in ROWS:
             yield f"softmax {dtype.name} {columns}", softmax, (of(dtype, ELEMENTS // columns, columns),)
+    for dtype in (f32, bfloat16):
+        for columns in (1 << 16, 1 << 17, 1 << 18):
+            rows = of(dtype, ELEMENTS // columns, columns)
+            yield f"softmax {dtype.name} {columns}", softmax, (rows,)
+            yield f"logsumexp {dtype.name} {columns}", lambda x: fuser.nn.logsumexp(x, -1), (rows,)
+    for dtype, columns in (
+        (dtype, columns) for dtype in (f32, bfloat16) for columns in (1000, 32000, 1 << 16, 1 << 18)
+    ):
+        rows, labels = of(dtype, ELEMENTS // columns, columns), of(np.dtype("int32"), ELEMENTS // columns)
+        yield f"cross-entropy {dtype.name} {columns}", cross_entropy, (rows, labels)
+        yield f"its gradient {dtype.name} {columns}", fuser.grad(cross_entropy), (rows, labels)
     for columns in (1 << 16, 1 << 18):
-        yield f"softmax float32 {columns}", softmax, (of(f32, ELEMENTS // columns, columns),)
-        yield (
-            f"logsumexp float32 {columns}",
-            lambda x: fuser.nn.logsumexp(x, -1),
-            (of(f32, ELEMENTS // columns, columns),),
-        )
+        yield f"layer norm {columns}", layer_norm, (of(f32, ELEMENTS // columns, columns),)
     yield "layer norm 4096", layer_norm, (of(f32, 4096, 4096),)
     for dtype in (f32, bfloat16):
         rows, row = of(dtype, 8192, 4096), of(dtype, 4096)

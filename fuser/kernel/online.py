@@ -19,13 +19,14 @@ from fuser.partition.values import deep_recursion
 
 @dataclass(frozen=True, eq=False)
 class Online:
-    """How a sum is relative to a maximum of its own sweep: each element has the factor exp(… − shift).
+    """How a sum is relative to a maximum of its own sweep: each element has the factor exp(… − shift), the `exponential`.
 
     `chain` are the row's nodes from the maximum to the shift, in order; `elements` the body's nodes that need the shift.
     """
 
     maximum: Scalar
     shift: Scalar
+    exponential: Scalar
     chain: tuple[Scalar, ...]
     elements: tuple[Scalar, ...]
 
@@ -103,6 +104,7 @@ class Dependence:
         self.body = [*dict.fromkeys(node for sweep in kernel.sweeps for node in sweep.body)]
         self.row = [*dict.fromkeys(node for sweep in kernel.sweeps for node in sweep.row)]
         self.known: dict[Scalar, frozenset[Scalar]] = {}
+        self.factors: dict[Scalar, Scalar | None] = {}
 
     def of(self, node: Scalar) -> frozenset[Scalar]:
         """The reductions that a node is made of, not those that these are made of."""
@@ -126,10 +128,15 @@ class Dependence:
         shifting, summed = within_sweep([shift]), within_sweep([reduction.args[0]])
         chain = tuple(n for n in self.row if n.op != "reduction" and n in shifting and maximum in self.of(n))
         elements = tuple(n for n in self.body if n in summed and maximum in self.of(n))
-        return Online(maximum, shift, chain, elements)
+        return Online(maximum, shift, exponential, chain, elements)
 
     def _factor(self, node: Scalar) -> Scalar | None:
         """The exponential exp(number − row's value) that a number has as its one factor made of a maximum; None without one."""
+        if node not in self.factors:
+            self.factors[node] = self._found_factor(node)
+        return self.factors[node]
+
+    def _found_factor(self, node: Scalar) -> Scalar | None:
         if node.op == "exp" and (difference := node.args[0]).op == "sub" and difference.args[1] not in self.varying:
             number, shift = difference.args
             return node if self._maximum(shift) is not None and not self._shares(number, shift) else None

@@ -43,11 +43,38 @@ def with_sums(x: Any) -> tuple[Any, ...]:
     return total, x / total[:, None], x.min(-1) * 2
 
 
+def log_softmax(x: Any) -> Any:
+    return fuser.nn.log_softmax(x, -1)
+
+
+def weighted(x: Any) -> tuple[Any, ...]:
+    """Two sums of the same exponentials, of which only one is divided by."""
+    e = fnp.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True), (e * x).sum(-1)
+
+
+def far_from_zero(x: Any) -> tuple[Any, ...]:
+    x = fnp.round(256 * x) / 256 + 100  # exact in float32
+    return x.var(-1), x / x.sum(-1, keepdims=True)
+
+
+def infinities(x: Any) -> Any:
+    """Of rows of whose pieces some are −∞ alone, one is all −∞, and one has +∞ and nan."""
+    piece, row = fnp.arange(x.shape[1]) // PIECE, fnp.arange(x.shape[0])[:, None]
+    x = fnp.where((piece == 1) | (row == 1), -fnp.inf, 64 * x)
+    x = fnp.where((row == 2) & (fnp.arange(x.shape[1]) == 5), fnp.inf, x)
+    return softmax(fnp.where((row == 3) & (piece == 2), fnp.nan, x))
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
     "softmax": (softmax, (3, 4 * PIECE)),
     "softmax with a part of a piece": (softmax, (2, 4 * PIECE - 11)),
     "layer norm": (layer_norm, (2, 3 * PIECE)),
     "results of rows": (with_sums, (3, 2 * PIECE + 5)),
+    "log softmax": (log_softmax, (2, 3 * PIECE)),
+    "several sums of exponentials": (weighted, (2, 3 * PIECE - 7)),
+    "variance far from zero": (far_from_zero, (2, 4 * PIECE - 1)),
+    "infinities": (infinities, (4, 3 * PIECE)),
 }
 
 
@@ -109,7 +136,15 @@ def error(name: str) -> float:
     outputs = [torch.full(e.shape, float("nan")).share_memory_() for e in expected]
     pieces = source.launch["launches"][1].constants["PIECES"]
     run(source, inputs + outputs, pieces + 1)  # as many as one row needs, and one that is ahead of it
-    return max(float(np.abs(o.numpy() - e).max() / np.abs(e).max()) for o, e in zip(outputs, expected, strict=True))
+    return max(difference(o.numpy(), e) for o, e in zip(outputs, expected, strict=True))
+
+
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest one relative to the largest element; infinite where nan is not where it should be."""
+    nothing = np.isnan(expected)
+    if not np.array_equal(np.isnan(found), nothing):
+        return float("inf")
+    return float(np.abs(found - expected)[~nothing].max() / np.abs(expected[~nothing]).max())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 import fuser
 import fuser.numpy as fnp
 from fuser.backends.triton.block_sizes import HELD_PIECES, MOST_PIECES
-from fuser.ir.types import ArrayType
+from fuser.ir.types import ArrayType, bfloat16
 from tests.backends import cooperative_worker
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -42,6 +42,36 @@ def test_rows_that_are_read_again_are_held_by_several_programs() -> None:
         clear, rows = launches(cooperative_worker.softmax, 2, columns)
         assert rows.constants["PIECES"] == -(-columns // held) and rows.grid == 2 * rows.constants["PIECES"]
         assert clear.sizes[-1] == 1 + 2 * rows.grid  # a ticket, and a word of each of two reductions for each program
+
+
+def text_of(function: Any, *shape: int) -> str:
+    (source,) = fuser.jit(function, backend="triton").lower(ArrayType(shape, np.dtype("float32"))).sources
+    return str(source.text)
+
+
+def test_sums_relative_to_another_result_of_the_row_take_no_wait_of_their_own() -> None:
+    for function in (cooperative_worker.softmax, cooperative_worker.layer_norm, cooperative_worker.weighted):
+        assert text_of(function, 512, 1 << 16).count("while") == 1
+    assert (
+        text_of(lambda x: x / fnp.abs(x - x.sum(-1, keepdims=True)).sum(-1, keepdims=True), 512, 1 << 16).count("while")
+        == 2
+    )
+
+
+def test_what_takes_longer_to_compute_again_than_a_wait_is_computed_once() -> None:
+    def dear(x: Any) -> Any:
+        e = fnp.exp(x - x.max(-1, keepdims=True))
+        for _ in range(40):  # which also took 2**40 steps to look through
+            e = e * fnp.tanh(x)
+        return e / e.sum(-1, keepdims=True), e * 2
+
+    assert text_of(dear, 512, 1 << 16).count("while") == 2
+
+
+def test_rows_of_16_bits_hold_twice_the_elements_a_thread_where_registers_do() -> None:
+    lowered = fuser.jit(cooperative_worker.softmax, backend="triton").lower(ArrayType((512, 1 << 16), bfloat16))
+    rows = lowered.sources[0].launch["launches"][1]
+    assert [(c.warps, c.registers) for c in rows.choices] == [(2, 96), (4, 64), (4, 0)]
 
 
 def test_rows_that_are_read_once_or_take_too_many_programs_walk() -> None:

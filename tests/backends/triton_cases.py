@@ -230,6 +230,7 @@ LARGE: dict[str, Form] = {
     "polynomial": (lambda x, y: 0.5 * x * x * x + 2 * x * x * y - y, (f32(1 << 24), f32(1 << 24))),
     "long softmax": (softmax, (f32(4096, 40000),)),
     "few long rows": (softmax, (f32(2, 1 << 20),)),
+    "few long cross-entropy": (cross_entropy, (of("bfloat16", 128, 1 << 18), of("int32", 128))),
     "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (f32(3000, 40000),)),
     "split cumsum": (lambda x: fnp.cumsum(x), (f32(1 << 24),)),
     "long places": (places, (f32(2, 1 << 20),)),

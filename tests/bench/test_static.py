@@ -46,6 +46,22 @@ def test_sums_of_exponentials_of_long_rows_are_limited_by_memory() -> None:
     assert found.moved == found.ideal and found.issue <= 0.6 * found.dram
 
 
+@pytest.mark.parametrize("columns", [1 << 16, 1 << 18])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_that_several_programs_hold_are_limited_by_memory_and_read_once(columns: int, dtype: str) -> None:
+    found = static.report(static.softmax, ArrayType((static.ELEMENTS // columns, columns), fnp.dtype(dtype)))
+    assert found.moved <= 1.01 * found.ideal and found.issue <= 0.6 * found.dram
+    last = found.launches[-1].code
+    assert (last.spills, last.load_bits, last.store_bits) == (0, 128, 128)
+
+
+@pytest.mark.parametrize("columns", [1000, 1 << 16, 1 << 18])
+def test_cross_entropy_reads_its_logits_once(columns: int) -> None:
+    rows = static.ELEMENTS // columns
+    found = static.report(static.cross_entropy, f32(rows, columns), ArrayType((rows,), np.dtype("int32")))
+    assert found.moved <= 1.01 * found.ideal
+
+
 def test_reports_count_loops_that_the_assembler_unrolls_as_often_as_they_run() -> None:
     found = static.report(lambda x: x.sum(), f32(1 << 26))
     assert found.issue <= 0.2 * found.dram

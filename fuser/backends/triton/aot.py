@@ -11,7 +11,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.emitter import Launch
-from fuser.backends.triton.launch import constants, module_of, options
+from fuser.backends.triton.launch import constants, limits, module_of, options
 from fuser.backends.triton.spell import MATRIX_FLOATS
 from fuser.backends.triton.target import shared_of_block
 from fuser.runtime.array import CARRIED
@@ -122,7 +122,7 @@ def compile_launch(
         for n, buffer in enumerate(launch.buffers, len(launch.maps))
         if buffer not in {*values, *loose}
     }
-    settings = {"num_warps": launch.warps, "num_stages": launch.stages, **options(target.backend)}
+    settings = {**limits(launch, platform), **options(target.backend)}
     unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=known, attrs=aligned)
     return triton.compile(unit, target=target, options=settings)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import AttentionTile, attention_tile, smaller_attention_tiles
 from fuser.backends.triton.emitter import NONE, Dims, Emitter, Function, Launch, required
-from fuser.backends.triton.long_rows import shifted
+from fuser.backends.triton.online_sums import shifted
 from fuser.backends.triton.reductions import identity, reduced
 from fuser.backends.triton.tensor_maps import Copied, copied
 from fuser.ir.index import Affine, Axis

@@ -118,7 +118,7 @@ def column_tile(rows: int) -> Tile | None:
 def piece_tile(columns: int) -> Tile | None:
     """The tile of each program that holds a piece of a long row, the smallest of which there are not too many; None where there are."""
     held = next((held for held in HELD_PIECES if columns <= MOST_PIECES * held), None)
-    return None if held is None else Tile(1, held, held // (32 * _HELD), True)
+    return None if held is None else Tile(1, held, max(1, held // (32 * _HELD)), True)
 
 
 def long_column_tile(width: int) -> Tile:

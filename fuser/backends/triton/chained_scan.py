@@ -69,7 +69,7 @@ class Chained(Rows):
 
     def write(self) -> Function:
         chunks = self.sizes(("chunks",), self.chunks)
-        self.line("ticket = tl.atomic_add(words, 1)" + ("" if self.wide else ".to(tl.int32)"))
+        self.line('ticket = tl.atomic_add(words, 1, sem="relaxed")' + ("" if self.wide else ".to(tl.int32)"))
         self.line(f"chunk = ticket % {chunks}")
         self.line(f"program = ticket // {chunks}")
         rows = self.row_block()
@@ -122,7 +122,7 @@ class Chained(Rows):
         ):  # what the carry has beyond a float32 goes to the smaller sums
             self.line(f"{name}_lost = ({name}_carry - {name}_whole.to({wide})).to({kind})")
             self.line(f"{name}_run = {name}_run + tl.where({name}_lost == {name}_lost, {name}_lost, 0.0)")
-        self.line(f"{name} = {combine}({name}_whole, {name}_run){self._narrow(node)}")
+        self.line(f"{name} = {combine}({name}_whole, {name}_run){self.narrow(node)}")
         self.env[node] = name
 
 

@@ -45,7 +45,9 @@ class Launch:
     """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs; `elements`: what
     their loops go over all together, where that is not what the kernel reads; `smaller`: what to launch instead, the first that does,
     on a GPU whose registers do not hold what this one keeps there, or that has no copies by `maps`, which are the first parameters;
-    `persistent`: a program takes one block of the result after another, so that as many programs as run at once do."""
+    `persistent`: a program takes one block of the result after another, so that as many programs as run at once do; `registers`: the most
+    that a thread may have on NVIDIA's GPUs, so that more programs run at once; 0 for as many as the compiler takes; `once_a_row`: the
+    buffer of each access that takes one element a row."""
 
     function: str
     buffers: tuple[int, ...]
@@ -58,6 +60,8 @@ class Launch:
     smaller: tuple[Launch, ...] = ()
     maps: tuple[TensorMap, ...] = ()
     persistent: bool = False
+    registers: int = 0
+    once_a_row: tuple[int, ...] = ()
 
     @property
     def columns(self) -> int:
@@ -84,7 +88,17 @@ class Launch:
         maps = tuple((m.buffer, len(m.shape), m.block) for m in self.maps)
         wide = tuple(not -(2**31) <= size < 2**31 for size in self.sizes)
         constants = tuple(sorted(self.constants.items()))
-        return self.function, self.buffers, wide, constants, maps, self.warps, self.stages, self.persistent
+        return (
+            self.function,
+            self.buffers,
+            wide,
+            constants,
+            maps,
+            self.warps,
+            self.stages,
+            self.persistent,
+            self.registers,
+        )
 
 
 @dataclass
@@ -119,6 +133,7 @@ class Emitter(BlockEmitter):
             None  # the parameter that is the program's number, where another function calls this one
         )
         self.maps: dict[str, TensorMap] = {}  # by the names of their parameters
+        self.once_a_row: list[int] = []  # the parameter of each access that takes one element a row
 
     # The parts of a text.
 
@@ -157,6 +172,7 @@ class Emitter(BlockEmitter):
             warps,
             stages,
             maps=tuple(self.maps.values()),
+            once_a_row=tuple(self.once_a_row),
         )
         return Function(text, launch)
 

@@ -79,6 +79,12 @@ def constants(launch: Launch, platform: str, arch: int | str) -> dict[str, Any]:
     return launch.constants | {name: value for name, value in taken.items() if name in launch.constants}
 
 
+def limits(launch: Launch, platform: str) -> dict[str, int]:
+    """What a program of a launch may have on a GPU: warps, stages and, where it says so, registers a thread."""
+    found = {"num_warps": launch.warps, "num_stages": launch.stages}
+    return found | ({"maxnreg": launch.registers} if launch.registers and platform == "cuda" else {})
+
+
 class Launcher:
     """Launches a source's kernels on the current stream, for the list of the group's arrays: inputs, then outputs."""
 
@@ -91,6 +97,7 @@ class Launcher:
         self.scratch: Sequence[tuple[int, Any]] = source.launch["scratch"]
         self.common = options()
         self.constants = [constants(launch, *_target()) for launch in self.launches]
+        self.limits = [limits(launch, _target()[0]) for launch in self.launches]
 
     def __call__(self, arrays: Sequence[Any]) -> None:
         self.launch(arrays, [allocate(size, dtype, self.device) for size, dtype in self.scratch])
@@ -99,7 +106,8 @@ class Launcher:
         """Launch through Triton, which compiles what it has not met; gives its compiled kernels."""
         buffers = [real(array) for array in (*arrays, *scratch)]
         compiled = []
-        for kernel, launch, known in zip(self.kernels, self.launches, self.constants, strict=True):
+        each = zip(self.kernels, self.launches, self.constants, self.limits, strict=True)
+        for kernel, launch, known, limited in each:
             if launch.grid == 0:
                 continue
             maps = (_described(m, (*arrays, *scratch)[m.buffer]) for m in launch.maps)
@@ -109,8 +117,7 @@ class Launcher:
                     *arguments,
                     *launch.sizes,
                     **known,
-                    num_warps=launch.warps,
-                    num_stages=launch.stages,
+                    **limited,
                     **self.common,
                 )
             except Exception as error:

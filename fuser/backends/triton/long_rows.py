@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fuser.backends.triton.block_sizes import Tile
-from fuser.backends.triton.emitter import Dims, Emitter, Function, required
+from fuser.backends.triton.emitter import Function, required
+from fuser.backends.triton.online_sums import near, rescaled, shifted, whole
 from fuser.backends.triton.reductions import COLUMN, POSITIONS, ROW, WORDS, Rows, identity, reduced, scans_of, working
 from fuser.ir.scalar import Scalar
 from fuser.kernel.centred import Centred
@@ -189,8 +190,8 @@ class LongRows(Rows):
         """Take one piece into sums relative to the lanes' maxima, which have taken it in before."""
         online, name, kind = self.online[reduction], self.name(reduction), working(reduction.attr)
         largest, lanes = f"{self.name(online.maximum)}_run", frozenset((ROW, COLUMN))
-        shift = self.shift(online, largest, lanes, f"{name}_at")
-        self.line(f'{name}_next = tl.where({largest} == float("-inf"), 0.0, ({shift}).to({kind}))')
+        shift = shifted(self, online, largest, lanes, f"{name}_at")
+        self.line(f"{name}_next = {near(shift, largest, kind)}")
         with self.scope():
             if self.grouped:
                 self.line(f"{name}_wide = {self.spread(f'{name}_next')}")
@@ -202,27 +203,13 @@ class LongRows(Rows):
         self.line(f"{name}_shift = {name}_next")
         self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {self.joined(value, 'sum')})")
 
-    def shift(self, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
-        """The shift of an online sum where the maximum is that text, which varies along `dims`."""
-        return shifted(self, online, maximum, dims, prefix)
-
     def _end_online(self, reduction: Scalar) -> None:
         """The sums of a row, whose maximum is there."""
         online, name = self.online[reduction], self.name(reduction)
         self.define_all(online.chain)
         self.line(f"{name}_lanes = {self.lanes(reduction)}")
-        self.whole_online(reduction, f"{name}_lanes", f"{name}_shift")
+        whole(self, reduction, online, f"{name}_lanes", f"{name}_shift")
         self.env[reduction] = name
-
-    def whole_online(self, reduction: Scalar, sums: str, before: str) -> None:
-        """An online sum from parts that are relative to the shifts `before`; of −∞ alone it is 0, or nan where the shift is −∞."""
-        online, name, kind = self.online[reduction], self.name(reduction), working(reduction.attr)
-        shift = f"({self.operand(online.shift)}).to({kind})"
-        self.line(f"{name}_whole = {reduced(reduction.attr, rescaled(sums, before, shift))}")
-        largest = self.env[online.maximum]
-        nothing = f"{name}_whole + libdevice.exp(({largest}).to({kind}) - {shift})"
-        self.line(f'{name}_whole = tl.where({largest} == float("-inf"), {nothing}, {name}_whole)')
-        self.line(f"{name} = {name}_whole{self._narrow(reduction)}")
 
     def _end(self, reduction: Scalar) -> None:
         """Reduce the lanes' results."""
@@ -232,37 +219,15 @@ class LongRows(Rows):
             self._end_online(reduction)
             return
         if reduction in self.squares:
-            self.line(f"{name} = {self.around(reduction, self.centre(reduction))}{self._narrow(reduction)}")
+            self.line(f"{name} = {self.around(reduction, self.centre(reduction))}{self.narrow(reduction)}")
         elif spec.reduction in POSITIONS:
             self._reduce_position(reduction, name)
             self._position(reduction)
         else:
-            self.line(f"{name} = {reduced(spec, self.lanes(reduction))}{self._narrow(reduction)}")
+            self.line(f"{name} = {reduced(spec, self.lanes(reduction))}{self.narrow(reduction)}")
         self.env[reduction] = name
 
     def lanes(self, reduction: Scalar) -> str:
         """The result of each lane."""
         run = f"{self.name(reduction)}_run"
         return f"whole_sum({run}, {self.name(reduction)}_lost)" if reduction.attr.compensated else run
-
-
-def shifted(emitter: Emitter, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
-    """The shift of an online sum where the maximum is that text, which varies along `dims`; what it is made of is computed into
-    names with the prefix."""
-    if online.shift is online.maximum:
-        return maximum
-    names = {node: emitter.name(node) for node in online.chain}
-    with emitter.scope():
-        emitter.env[online.maximum], emitter.varies[online.maximum] = maximum, dims
-        for number, node in enumerate(online.chain):
-            emitter.env.pop(node, None)
-            emitter.names[node] = f"{prefix}{number}"
-        emitter.define_all(online.chain)
-        found: str = emitter.operand(online.shift)
-    emitter.names |= names
-    return found
-
-
-def rescaled(sums: str, before: str, after: str) -> str:
-    """Sums of exponentials relative to shifts `before` as relative to `after`; 0 stays 0, whatever the factor."""
-    return f"tl.where({sums} == 0.0, 0.0, {sums} * libdevice.exp({before} - {after}))"

@@ -86,9 +86,12 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     arrays = [v.aval for v in (*group.graph.invars, *dict.fromkeys(group.graph.outvars))]
     product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
     together = group.kind is Kind.HORIZONTAL  # whose parts' texts have names of their own
-    touches = [1 if product or together else _touches(source.text, name) for name in source.params]
+    touches: list[float] = [1 if product or together else _touches(source.text, name) for name in source.params]
     most = _most_read(group)
-    moved = sum(min(a.nbytes, most) * times for a, times in zip(arrays, touches, strict=True))
+    rows = SECTOR * math.prod(axis.extent for axis in group.parallel)
+    for number in (n for launch in source.launch["launches"] for n in launch.once_a_row):
+        touches[number] -= min(1, touches[number]) * (1 - min(1, rows / max(arrays[number].nbytes, 1)))
+    moved = round(sum(min(a.nbytes, most) * times for a, times in zip(arrays, touches, strict=True)))
     moved += sum(2 * count * np.dtype(dtype).itemsize for count, dtype in source.launch["scratch"])
     launches = tuple(of_source(source, max((a.size for a in arrays), default=1), machine))
     times = {

@@ -25,6 +25,7 @@ from fuser.kernel.operands import operands
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
+CHUNK = "k"  # of a block of results of chunks, or pieces, of rows: few of them
 HALVES, FLOAT32 = (FLOATS[0], bfloat16), FLOATS[2]
 WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
 
@@ -206,6 +207,12 @@ class Rows(Emitter):
         product = f"{dividend} * {scale}" if scaled else dividend
         return f"{product} * {names[0]}" if half else f"shared_quotient({product}, {', '.join(names)})"
 
+    def load_text(self, node: Scalar, widen: bool = True) -> str:
+        text = super().load_text(node, widen)
+        if COLUMN not in self.spans(node) and self.loops.parallel:
+            self.once_a_row.append(node.attr.param)
+        return text
+
     def zero(self, dim: str) -> str:
         return (
             "tl.zeros((ROWS, 1), tl.int32)"
@@ -237,7 +244,7 @@ class Rows(Emitter):
                 self._position(reduction)
         else:
             text = self._joined(reduction, value)
-            self.line(f"{name}{'' if last else '_main'} = {text}{self._narrow(reduction) if last else ''}")
+            self.line(f"{name}{'' if last else '_main'} = {text}{self.narrow(reduction) if last else ''}")
         if last:
             self.env[reduction] = name
 
@@ -275,7 +282,7 @@ class Rows(Emitter):
         name = self.name(reduction)
         self.line(f"{name} = {name}_at.to({spell.local(reduction.dtype)})")
 
-    def _narrow(self, node: Scalar) -> str:
+    def narrow(self, node: Scalar) -> str:
         """From the type that a reduction works in to the type of its result."""
         kind = working(node.attr)
         if spell.local(node.dtype) == kind:
@@ -297,7 +304,7 @@ class Rows(Emitter):
             self.line(f"{name}_run = {text}")
             self._carry(node, carry, combine)
             text = f"{name}_run"
-        self.line(f"{name} = {text}{self._narrow(node)}")
+        self.line(f"{name} = {text}{self.narrow(node)}")
         self.env[node] = name
 
     def _carry(self, node: Scalar, carry: str, combine: str) -> None:

@@ -269,14 +269,22 @@ HELPERS: dict[str, str] = {
     "combine_xor": """def combine_xor(a, b):
     return a ^ b""",
     "word_of": """def word_of(value):
-    # A value as a word of 64 bits that is never -1: floats as their bits, with one nan alone; integers of 32 bits as such.
+    # A value as a word of 64 bits that is never -1: numbers of 32 bits as their bits, of 64 as well, with one nan alone.
     if value.dtype == tl.float64:
         word = tl.where(value == value, value, float("nan")).to(tl.int64, bitcast=True)
+    elif value.dtype == tl.float32:
+        word = value.to(tl.uint32, bitcast=True).to(tl.int64)
     else:
         word = (value.to(tl.int64) & 0xFFFFFFFF)
     return word""",
     "value_of": """def value_of(word, DTYPE: tl.constexpr):
-    return word.to(DTYPE, bitcast=True) if DTYPE == tl.float64 else word.to(DTYPE)""",
+    if DTYPE == tl.float64:
+        value = word.to(DTYPE, bitcast=True)
+    elif DTYPE == tl.float32:
+        value = word.to(tl.uint32).to(DTYPE, bitcast=True)
+    else:
+        value = word.to(DTYPE)
+    return value""",
     "read_words": """def read_words(pointers, mask):
     # Words that other programs publish, as soon as all are there.
     words = tl.load(pointers, mask=mask, other=0, volatile=True)

@@ -15,8 +15,9 @@ import numpy as np
 
 from fuser.backends.triton.block_sizes import Chunks, Tile
 from fuser.backends.triton.emitter import Function, required
-from fuser.backends.triton.long_rows import LongRows, rescaled
-from fuser.backends.triton.reductions import POSITIONS, identity, reduced, scans_of, working
+from fuser.backends.triton.long_rows import LongRows
+from fuser.backends.triton.online_sums import rescaled, shifted, whole
+from fuser.backends.triton.reductions import CHUNK, POSITIONS, ROW, identity, reduced, scans_of, working
 from fuser.ir.scalar import Scalar
 from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, Sweep
@@ -149,7 +150,7 @@ class Phase(LongRows):
             self._read_squares(reduction, load)
         else:
             self.line(f"{name}_parts = {load}")
-            self.line(f"{name} = {reduced(spec, f'{name}_parts')}{self._narrow(reduction)}")
+            self.line(f"{name} = {reduced(spec, f'{name}_parts')}{self.narrow(reduction)}")
         self.env[reduction] = name
 
     def _read_online(self, reduction: Scalar, load: str) -> None:
@@ -157,9 +158,9 @@ class Phase(LongRows):
         online, name = self.online[reduction], self.name(reduction)
         self.line(f"{name}_parts = {load}")
         largest = f"{self.name(online.maximum)}_parts"
-        before = self.shift(online, largest, frozenset("rc"), f"{name}_before")
+        before = shifted(self, online, largest, frozenset((ROW, CHUNK)), f"{name}_before")
         self.define_all(online.chain)
-        self.whole_online(reduction, f"{name}_parts", f"({before}).to({working(reduction.attr)})")
+        whole(self, reduction, online, f"{name}_parts", f"({before}).to({working(reduction.attr)})")
 
     def _read_squares(self, reduction: Scalar, load: str) -> None:
         """Partial sums of squares, each around its own chunk's mean, as around the row's centre."""
@@ -172,7 +173,7 @@ class Phase(LongRows):
         )
         self.line(f"{name}_away = {base}_parts / {name}_count - {self.centre(reduction)}")
         whole = f"tl.where(chunks_inside, {name}_parts + {name}_count * ({name}_away * {name}_away), 0.0)"
-        self.line(f"{name} = {reduced(spec, whole)}{self._narrow(reduction)}")
+        self.line(f"{name} = {reduced(spec, whole)}{self.narrow(reduction)}")
 
     def start_carry(self, scan: Scalar) -> None:
         """The reduction of the totals of all chunks that come before this one."""
@@ -200,7 +201,7 @@ class Phase(LongRows):
             self.line(f"{name}_value, {name}_at = tl.reduce({pair}, 1, combine_{spec.reduction}, keep_dims=True)")
         elif reduction in self.online:
             online, largest = self.online[reduction], self.name(self.online[reduction].maximum)
-            shift = self.shift(online, f"{largest}_part", frozenset("r"), f"{name}_after")
+            shift = shifted(self, online, f"{largest}_part", frozenset("r"), f"{name}_after")
             self.line(f"{name}_lanes = {self.lanes(reduction)}")
             lanes = rescaled(f"{name}_lanes", f"{name}_shift", f"({shift}).to({working(spec)})")
             self.line(f"{name}_part = {reduced(spec, lanes)}")
