@@ -244,6 +244,16 @@ def test_a_matrix_that_lies_well_or_meets_many_rows_is_not_copied() -> None:
     assert "copy" not in names(agree(program, W, floats(40, 48)))
 
 
+@pytest.mark.parametrize(("shape", "copied"), [((10, 80), True), ((48, 48), False), ((80, 10), False)])
+def test_of_a_matrix_that_meets_few_rows_long_sums_alone_are_laid_out(shape: tuple[int, int], copied: bool) -> None:
+    """A matrix that is read in both orders, as by power iteration, lies in the cache once."""
+
+    def program(np_: Any, lax_: Any) -> Any:
+        return lambda w, v: lax_.fori_loop(0, 9, lambda i, v: np_.tanh(w.T @ (w @ v)), v)
+
+    assert ("copy" in names(agree(program, floats(*shape), floats(shape[1], 3)))) == copied
+
+
 # Sums of cotangents.
 
 

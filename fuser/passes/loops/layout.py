@@ -1,11 +1,13 @@
 """The layout of matrices that a scan multiplies vectors by: copied once, so that each iteration reads them along the result.
 
-A product of few rows with a matrix that is contracted along memory reads a column for each number, or lays the matrix out
-anew, in every iteration; a copy before the loop is read as it lies.
+A product of one row with a small matrix that is contracted along memory reduces a column for each number in every iteration, and
+one of few rows cuts long sums into chunks; a copy before the loop is read as it lies. Other products of few rows read a matrix
+along its sums as fast, and a matrix that is read in both orders would take twice the cache.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var
@@ -18,6 +20,7 @@ from fuser.passes.reductions.dot_to_reduce import LARGE
 MANY = 8  # iterations from which a matrix is worth laying out anew
 FEW = 8  # rows for which a product reads its matrix once, as it lies
 WIDE = 8  # rows and columns of such a matrix, at least
+DEEP = 8  # times as many terms as sums, from which a product of several rows is faster along its results
 
 
 def pretranspose_invariants(graph: Graph) -> Graph:
@@ -76,7 +79,23 @@ def _read_across(eqn: Eqn, fixed: dict[Var, Operand]) -> int | None:
         matrix, other = eqn.invars[side], eqn.invars[1 - side]
         rows = other.aval.size // max(matrix.aval.shape[-1], 1) if matrix.aval.shape else 0
         across = matrix.aval.ndim == 2 and tuple(contracted) == (1,) and not batch and min(matrix.aval.shape) >= WIDE
-        known = rows == 1 and matrix.aval.size >= LARGE  # a library reads it along memory in either order
-        if matrix in fixed and across and rows <= FEW and not known:
+        if matrix in fixed and across and _gains(matrix.aval.shape, rows):
             return side
     return None
+    (xc, yc), (batch, _) = eqn.params["dimension_numbers"]
+    for side, contracted in enumerate((xc, yc)):
+        matrix, other = eqn.invars[side], eqn.invars[1 - side]
+        rows = other.aval.size // max(matrix.aval.shape[-1], 1) if matrix.aval.shape else 0
+        across = matrix.aval.ndim == 2 and tuple(contracted) == (1,) and not batch and min(matrix.aval.shape) >= WIDE
+        deep = across and matrix.aval.shape[1] >= DEEP * matrix.aval.shape[0]
+        known = rows == 1 and matrix.aval.size >= LARGE  # a library reads it along memory in either order
+        if matrix in fixed and deep and rows <= FEW and not known:
+            return side
+    return None
+
+
+def _gains(shape: tuple[int, ...], rows: int) -> bool:
+    """Whether the product of a matrix with so many rows is faster along its results."""
+    if rows == 1:
+        return math.prod(shape) < LARGE  # a library reads a larger one along memory in either order
+    return rows <= FEW and shape[1] >= DEEP * shape[0]
