@@ -111,7 +111,7 @@ class Surroundings:
         """The equations inside of a kernel that computes an operand from `products`, these included; what `given` ones
         make lies in memory."""
         region = self._region(operand, given)
-        depends = self._depending(region, products)
+        depends = self._depending(region, products) | ({self.maker.get(operand)} & set(products))  # type: ignore[arg-type]
         inside = depends | self._recomputed(depends - set(products), region - depends)
         for product in depends & set(products):
             for v in product.invars:
