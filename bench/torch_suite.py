@@ -2,8 +2,9 @@
 
 A case (a model in one mode) runs in a process of its own with empty caches, where the systems take turns. Time to compile is
 that of the first call (and its backward), after a small function was compiled by the same system; compilers' processes
-count. All run with one thread, and processor time is what is measured. Exit status 1: a case failed, a result differs from
-eager torch, or a limit is missed: a step 0.9 of inductor's in the geometric mean and 1.2 each, compilation 0.5 in the mean.
+count. With one thread processor time is measured, with more (`--threads`) the clock on the wall. `--caches` keeps what was
+compiled: a second run times steps without compilers beside them. Exit status 1: a case failed, a result differs from eager
+torch, or a limit is missed: a step 0.9 of inductor's in the geometric mean and 1.2 each, compilation 0.5 in the mean.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -34,14 +36,15 @@ LIMITS = {"steps": 0.9, "step": 1.2, "compile": 0.5}
 TOLERANCE = 1e-3  # of the largest magnitude
 
 
-def run_case(name: str, mode: str, rounds: int, short: bool) -> dict[str, Any]:
+def run_case(name: str, mode: str, rounds: int, short: bool, threads: int) -> dict[str, Any]:
     """One case in this process: seconds to compile, medians of a step, and the difference from eager torch."""
     import torch
 
     import fuser.torch  # noqa: F401
     from bench import torch_models
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
+    clock = _processor_seconds if threads == 1 else time.perf_counter
     model, arguments = torch_models.model(name, short)
     model.train(mode == "training")
     state = {key: value.clone() for key, value in model.state_dict().items()}
@@ -54,15 +57,15 @@ def run_case(name: str, mode: str, rounds: int, short: bool) -> dict[str, Any]:
         model.load_state_dict(state)
         model.zero_grad(set_to_none=True)
         torch.manual_seed(1)
-        start = _clock()
+        start = clock()
         found = torch_models.step(function, arguments, mode == "training")
-        row[f"{system}_first_s"] = _clock() - start
+        row[f"{system}_first_s"] = clock() - start
         gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
         results[system] = {"result": found.clone()} | gradients
         steps[system] = lambda function=function: torch_models.step(function, arguments, mode == "training")
     row["error"] = _error(results["fuser"], results["eager"])
     row["inductor_error"] = _error(results["inductor"], results["eager"])
-    return row | {f"{system}_s": seconds for system, seconds in _timed(steps, rounds).items()}
+    return row | {f"{system}_s": seconds for system, seconds in _timed(steps, rounds, clock).items()}
 
 
 def _warm(system: str) -> None:
@@ -79,46 +82,49 @@ def _error(found: dict[str, Any], wanted: dict[str, Any]) -> float:
     return max(float((found[key] - value).abs().max()) for key, value in wanted.items()) / scale
 
 
-def _timed(steps: dict[str, Any], rounds: int) -> dict[str, float]:
+def _timed(steps: dict[str, Any], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Seconds of a step of each system, which take turns: medians."""
     counts, samples = {}, {system: [] for system in steps}  # type: ignore[var-annotated]
     for system, step in steps.items():
         step()
-        start = time.process_time()
+        start = clock()
         step()
-        counts[system] = max(1, int(SAMPLE_SECONDS / max(time.process_time() - start, 1e-6)))
+        counts[system] = max(1, int(SAMPLE_SECONDS / max(clock() - start, 1e-6)))
     for turn in range(rounds):
         for system in SYSTEMS if turn % 2 else SYSTEMS[::-1]:
-            start = time.process_time()
+            start = clock()
             for _ in range(counts[system]):
                 steps[system]()
-            samples[system].append((time.process_time() - start) / counts[system])
+            samples[system].append((clock() - start) / counts[system])
     return {system: statistics.median(values) for system, values in samples.items()}
 
 
-def _clock() -> float:
+def _processor_seconds() -> float:
     children = os.times()
     return time.process_time() + children.children_user + children.children_system
 
 
-def measure(name: str, mode: str, rounds: int, short: bool) -> dict[str, Any]:
+def measure(name: str, mode: str, options: argparse.Namespace) -> dict[str, Any]:
     """A case's row, or its failure."""
-    with tempfile.TemporaryDirectory() as folder:
+    threads = str(options.threads)
+    with tempfile.TemporaryDirectory() as empty:
+        folder = os.path.abspath(options.caches or empty)
         own = {
             "FUSER_CACHE_DIR": os.path.join(folder, "fuser"),
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # in processes that are waited for, so that their time counts
             "HF_HUB_OFFLINE": "1",
-            "FUSER_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
+            "FUSER_THREADS": threads,
+            "OMP_NUM_THREADS": threads,
         }
-        command = [sys.executable, "-m", "bench.torch_suite", "--serve", mode, "--rounds", str(rounds), name]
-        command += ["--short"] if short else []
+        command = [sys.executable, "-m", "bench.torch_suite", "--serve", mode, "--rounds", str(options.rounds), name]
+        command += ["--threads", threads, *(["--short"] if options.short else [])]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | own, check=False)
     if done.returncode:
-        return {"model": name, "mode": mode, "failure": done.stderr[-1500:]}
+        return {"model": name, "mode": mode, "threads": options.threads, "failure": done.stderr[-1500:]}
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return row | {
+        "threads": options.threads,
         "step": row["fuser_s"] / row["inductor_s"],
         "eager_step": row["fuser_s"] / row["eager_s"],
         "compile": row["fuser_first_s"] / row["inductor_first_s"],
@@ -128,7 +134,7 @@ def measure(name: str, mode: str, rounds: int, short: bool) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.serve:
-        print(json.dumps(run_case(options.names[0], options.serve, options.rounds, options.short)))
+        print(json.dumps(run_case(options.names[0], options.serve, options.rounds, options.short, options.threads)))
         return 0
     from bench import torch_models
 
@@ -139,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
     rows = []
     for name in chosen:
         for mode in options.mode or MODES:
-            rows.append(measure(name, mode, options.rounds, options.short))
+            rows.append(measure(name, mode, options))
             print(_words(rows[-1]), file=sys.stderr, flush=True)
     if options.json != "-":
         path = RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-torch.json"
@@ -154,6 +160,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mode", action="append", choices=MODES, help="may be given twice (default: both)")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--short", action="store_true", help="few layers of each kind")
+    parser.add_argument("--threads", type=int, default=1, help="of each system (default: 1)")
+    parser.add_argument(
+        "--caches", metavar="FOLDER", help="keep what compilers make there (default: each case starts with none)"
+    )
     parser.add_argument("--json", metavar="PATH", help='where the results go (default: bench/results; "-" for nowhere)')
     parser.add_argument("--suite", choices=["torch"], help=argparse.SUPPRESS)
     parser.add_argument("--serve", choices=MODES, help=argparse.SUPPRESS)

@@ -24,6 +24,8 @@ LOOSER: dict[str, tuple[float, float]] = {
     "erf_inv": (8, 0),
     "bessel_i0e": (8, 0),
     "bessel_i1e": (8, 0),
+    "bessel_j0": (8, 8),
+    "bessel_j1": (8, 8),
     "zeta": (16, 0),
     "polygamma": (16, 0),
     "integer_pow": (6, 0),

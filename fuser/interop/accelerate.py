@@ -56,7 +56,7 @@ from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order
 from fuser.interop.outside import Outside
-from fuser.interop.segments import OF_MEMORY, Segments, makes_generator, names_any, run_in_segments
+from fuser.interop.segments import Segments, left_to_numpy, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced, Tracing
 from fuser.interop.writes import NeedsInput, writes_of
 from fuser.ir.source import current_source
@@ -495,8 +495,8 @@ class Accelerated(fast_path.WithPaths):
         entry.segments = segments = Segments(self.name, compile)
         entry.how, entry.why = "in segments", reason(error).split("; ")[0]
         self._segments.append(segments)
-        if names_any(self.function, OF_MEMORY):
-            entry.how = "by NumPy, whose iterators read memory"
+        if (why := left_to_numpy(self.function)) is not None:
+            entry.how = why
             return entry.in_numpy
         return lambda leaves, args, kwargs: run_in_segments(self.function, segments, args, kwargs)
 

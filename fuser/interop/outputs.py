@@ -249,11 +249,14 @@ def _of_one(call: Callable[..., Any], make: Callable[[Any], Any] | None, watched
 
 
 def _apart(call: Callable[..., Any]) -> Callable[..., list[np.ndarray]]:
-    """The call with results in memory of their own, where control flow that NumPy evaluates has handed an argument on."""
+    """The call with results in memory of their own, where control flow that NumPy evaluates has handed on an argument, or one value twice."""
 
     def run(*arrays: Any) -> list[np.ndarray]:
-        found = [np.asarray(result) for result in call(*arrays)]
-        return [r.copy() if any(np.may_share_memory(r, a) for a in arrays) else r for r in found]
+        results: list[np.ndarray] = []
+        for result in map(np.asarray, call(*arrays)):
+            shares = any(np.may_share_memory(result, other) for other in (*arrays, *results))
+            results.append(result.copy() if shares else result)
+        return results
 
     return run
 

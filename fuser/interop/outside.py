@@ -28,8 +28,10 @@ from fuser.interop.guards import Guards, Node, Reach, Test, path
 from fuser.interop.held import held, items_of, refuse_change
 from fuser.interop.impure import BUILTINS, Refusing, replacement
 from fuser.interop.numpy.context import untraceable
+from fuser.interop.types_seen import SEEN_TYPE
 from fuser.ir.source import is_hidden
 
+SUBSTITUTED = BUILTINS | {"type": SEEN_TYPE}
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of a module in C
 _STANDARD = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
@@ -360,7 +362,7 @@ class Scope(dict[str, Any]):
             value = self._outside.visit(self._real[name], number, name)
         else:
             self._outside.require(number, Test.MISSING)
-            value = BUILTINS[name] if name in BUILTINS else getattr(builtins, name, self)
+            value = SUBSTITUTED[name] if name in SUBSTITUTED else getattr(builtins, name, self)
             if value is self:
                 raise KeyError(name)
         dict.__setitem__(self, name, value)

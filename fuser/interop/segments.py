@@ -28,6 +28,7 @@ from fuser.interop.numpy.lazy import LazyArray, Meta
 from fuser.interop.numpy.substitutes import faster
 from fuser.interop.operations import Assignment, Operation, operation_of
 from fuser.interop.outside import follows, is_object
+from fuser.interop.types_seen import asks_for_types
 from fuser.ir.source import current_source
 from fuser.ir.types import ALL_DTYPES
 
@@ -428,8 +429,20 @@ def makes_generator(function: Any) -> bool:
 OF_MEMORY = ("nditer", "nested_iters")  # what takes ndarrays alone, and asks none for anything
 
 
+def left_to_numpy(function: Any) -> str | None:
+    """Why a function must not run in segments, in words; None where it may."""
+    if names_any(function, OF_MEMORY):
+        return "by NumPy, whose iterators read memory"
+    return "by NumPy, as it asks for types" if _any_code(function, asks_for_types) else None
+
+
 def names_any(function: Any, wanted: Iterable[str]) -> bool:
     """Whether a function, or one that it names, names one of these globals or attributes."""
+    return _any_code(function, lambda code: not set(code.co_names).isdisjoint(wanted))
+
+
+def _any_code(function: Any, holds: Callable[[types.CodeType], bool]) -> bool:
+    """Whether something holds of the code of a function, or of one that it names."""
     waiting: list[Any] = [function]
     seen: set[int] = set()
     while waiting and len(seen) < MOST_REACHED:
@@ -440,7 +453,7 @@ def names_any(function: Any, wanted: Iterable[str]) -> bool:
         seen.add(id(value))
         codes = [value.__code__]
         for code in codes:
-            if not set(code.co_names).isdisjoint(wanted):
+            if holds(code):
                 return True
             codes.extend(part for part in code.co_consts if isinstance(part, types.CodeType))
         waiting.extend(_named(value))

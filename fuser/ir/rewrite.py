@@ -26,6 +26,7 @@ class Rewriter:
         self.producers: dict[Var, Eqn] = {}
         self.replaced: dict[Var, Operand] = {}
         self.source: Source = UNKNOWN
+        self.constants: dict[Var, Any] | None = None
 
     def resolve(self, eqn: Eqn) -> Eqn:
         """The equation on the operands that now stand for its own; equations made from here on get its source."""
@@ -90,6 +91,13 @@ class Rewriter:
         if moved is not None and moved.primitive.movement in MOVES and isinstance(moved.invars[0], Literal):
             return moved.invars[0].val
         return None
+
+    def constant(self, operand: Operand) -> np.ndarray | None:
+        """The value of a constant of the program."""
+        if self.constants is None:
+            self.constants = dict(zip(self.graph.constvars, self.graph.consts))
+        value = self.constants.get(operand) if isinstance(operand, Var) else None
+        return None if value is None else np.asarray(value)
 
     def finish(self) -> Graph:
         """The graph with the new equations."""

@@ -17,7 +17,7 @@ from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.index_set_splitting import Cut, cut
-from fuser.kernel.kernel import Kernel, Loop, Store, Sweep
+from fuser.kernel.kernel import Access, Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
 from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
@@ -207,7 +207,7 @@ class _Costs:
         for node in nodes:
             depth = self.depth_of(node)
             if node.op == "load":
-                total += self.times[depth] * self.access(node.attr.offset, node.dtype.itemsize, bool(node.args), depth)
+                total += self.times[depth] * self.access(node.attr, node.dtype.itemsize, bool(node.args), depth)
             elif node.op == "index":
                 total += self.times[depth] * self.divisions(node.attr, depth)
             elif node.op not in FREE:
@@ -215,7 +215,7 @@ class _Costs:
         for store in stores:
             depth = self.depth_of_index(store.offset)
             depth = max(depth, self.depth_of(store.value))
-            total += self.times[depth] * self.access(store.offset, store.value.dtype.itemsize, False, depth)
+            total += self.times[depth] * self.access(store, store.value.dtype.itemsize, False, depth)
         return total
 
     def alone(self, depth: int) -> float:
@@ -256,9 +256,9 @@ class _Costs:
         both = [(own, reduced) for own, reduced in steps if own and reduced]
         return bool(both) and all(own < reduced for own, reduced in both)
 
-    def access(self, offset: Affine, itemsize: int, masked: bool, depth: int) -> float:
+    def access(self, found: Access | Store, itemsize: int, masked: bool, depth: int) -> float:
         """Seconds of one element's load or store out of the nearest level, and of finding where it is."""
-        target = self.target
+        target, offset = self.target, found.offset
         seconds = self.divisions(offset, depth)
         plain = itemsize * self.passing
         if self.crosswise and depth and not any(self.depth_of(value) == len(self.nest) for value in computed(offset)):
@@ -271,7 +271,16 @@ class _Costs:
         if stride in (0, 1, -1):
             return seconds + plain * self._waste() * (2 if masked or stride < 0 else 1)
         tiled = target.tiled and not self.kernel.reduced and self.kernel.loop is None
-        return seconds + min(abs(stride) * itemsize / 4 * plain * 4, target.tiled if tiled else target.strided)
+        alone = target.tiled if tiled else target.strided
+        if tiled and computed(offset) and not any(abs(offset.coefficient(axis)) == 1 for axis in self.nest):
+            alone = target.strided + self.line(found)  # no axis is dense: rows at computed indices have no tiles
+        return seconds + min(abs(stride) * itemsize / 4 * plain * 4, alone)
+
+    def line(self, found: Access | Store) -> float:
+        """Seconds of the line of memory that an element comes with, out of the level that holds all that the access touches: the next
+        row, at a computed index, is in others."""
+        held = self.footprint(found.offset, found.param)
+        return self.target.stream(self.target.line, held) if held > self.target.levels[0].capacity else 0.0
 
     def divisions(self, index: Affine, depth: int) -> float:
         """Seconds of an index's integer divisions, one number after the other; none where strips have one quotient."""

@@ -70,12 +70,14 @@ def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
 def _along_short_axis(kernel: Kernel) -> Kernel:
     """The kernel with the last of several reduced axes unrolled, where it is short: the vector runs along the others.
 
-    Channels of pixels that share something are such an axis. Sums that round keep their order.
+    Channels of pixels that share something are such an axis; one that is joined with another in memory is a part of a long run. Sums
+    that round keep their order.
     """
-    short = arrange(kernel).vector
+    loops = arrange(kernel)
+    short = loops.vector
     specs = [n.attr for n in kernel.nodes if n.op in ("reduction", "scan")]
     specs += [f.attr for s in kernel.sweeps for f in s.reductions]
-    if short not in kernel.reduced or short.extent not in INTERLEAVED:
+    if short not in kernel.reduced or short.extent not in INTERLEAVED or loops.extents[short] != short.extent:
         return kernel
     if any(spec.compensated or spec.reduction not in ORDERLESS for spec in specs):
         return kernel

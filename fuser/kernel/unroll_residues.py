@@ -10,6 +10,7 @@ In: a kernel without reduced axes. Out: the same work as one kernel, or as sever
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,12 +22,15 @@ from fuser.kernel.index_set_splitting import attribute, known, turns
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import Sweeping
+from fuser.kernel.operands import index_axes
 from fuser.kernel.substitution import Substitution
 
 PERIODS = (2, 3, 4, 5, 6, 7, 8)
 INTERLEAVED = (2, 3, 4, 8)  # that compilers interleave in registers; others go through tiles
 ROWS = 128  # of a tile
 DEAR = 8  # additions an element that tiles are worth, where there are no divisions
+MOST_ELEMENTS = 16  # of a matrix of two small axes
+LONG_ENOUGH = 8  # elements side by side in all that is read, from which a loop along a small axis has vectors
 FEWEST = 16  # iterations over periods: a vector of float32
 MOST_NODES = 400  # of all elements of a period together
 MOST_TESTED = 4000  # before the tests of the place are resolved
@@ -39,6 +43,10 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
     axis = arrange(kernel).vector
     if axis is None or any(store.param < 0 for store in kernel.stores):
         return (kernel,)
+    if matrix := _small_matrices(kernel):
+        for small in matrix:
+            kernel = _unrolled(kernel, small, Axis(1, small.name), small.extent)
+        return (kernel,)
     pieces = _along(kernel, axis)
     if len(pieces) == 1 and axis not in pieces[0].parallel:
         inner = arrange(pieces[0]).vector  # the vector runs along another axis now, if any
@@ -47,6 +55,35 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
         if other is not axis:
             pieces = tuple(new for piece in pieces for new in _along(piece, other, tested=True))
     return pieces
+
+
+def _small_matrices(kernel: Kernel) -> tuple[Axis, ...]:
+    """The two small axes of matrices that lie one after the other, as transposes and outer products of 3 by 3 make them: no loop over
+    two axes at once follows all that is read. None where there are no such matrices, or one of them has such a loop."""
+    stores = [store.offset for store in kernel.stores]
+    for along, across in itertools.permutations(kernel.parallel, 2):
+        size = along.extent * across.extent
+        rows = [
+            row for row in kernel.parallel if row.extent >= ROWS and all(o.coefficient(row) == size for o in stores)
+        ]
+        small = size <= MOST_ELEMENTS and size * len(kernel.nodes) <= MOST_NODES
+        if (
+            not rows
+            or not small
+            or any((o.coefficient(along), o.coefficient(across)) != (1, along.extent) for o in stores)
+        ):
+            continue
+        read = [offset for offset in _indices(kernel) if index_axes(offset) & {along, across}]
+        if along.extent >= LONG_ENOUGH and all(offset.coefficient(along) in (0, 1) for offset in read):
+            return ()
+        pairs = ((across, along), (rows[0], across))
+        return () if any(all(_joint(o, outer, inner) for o in read) for outer, inner in pairs) else (along, across)
+    return ()
+
+
+def _joint(index: Affine, outer: Axis, inner: Axis) -> bool:
+    """Whether one loop over two axes follows an index, of which the outer one begins where the inner one ends."""
+    return index.coefficient(outer) == index.coefficient(inner) * inner.extent
 
 
 def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ...]:
@@ -70,11 +107,27 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
 
 
 def _worth_all(kernel: Kernel, axis: Axis, others: int) -> bool:
-    """Whether all of a small axis is worth unrolling: elements do different things, or rows do not follow each other."""
+    """Whether all of a small axis is worth unrolling: elements do different things, rows do not follow each other, or an array is dense
+    along the rows that others have side by side."""
+    if others >= ROWS and _crosses(kernel, axis):
+        return True
     if turns(kernel.nodes, axis, axis.extent):
         dear = any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
         return axis.extent in INTERLEAVED or (others >= ROWS and dear)
     return axis.extent in INTERLEAVED and others >= ROWS and any(_apart(i, axis, kernel) for i in _indices(kernel))
+
+
+def _crosses(kernel: Kernel, axis: Axis) -> bool:
+    """Whether some arrays have the elements of a small axis side by side, one row after the other, and others are dense along those
+    rows, as in a pixel shuffle: unrolled, a vector takes the rows of both."""
+    indices = list(_indices(kernel))
+    for row in kernel.parallel:
+        if row is axis or row.extent < FEWEST:
+            continue
+        steps = {(abs(index.coefficient(axis)), abs(index.coefficient(row))) for index in indices}
+        if (1, axis.extent) in steps and any(own > 1 and dense == 1 for own, dense in steps):
+            return True
+    return False
 
 
 def _apart(index: Affine, axis: Axis, kernel: Kernel) -> bool:

@@ -21,6 +21,8 @@ _OTHER = {
 _OWN = frozenset(
     [
         "bessel_j",
+        "bessel_j0",
+        "bessel_j1",
         "block_kernel",
         "column_geqrf",
         "column_gesvd",

@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from fuser.ops import (
+    bessel,
     callback,
     calls,
     cephes,
@@ -57,6 +58,7 @@ from fuser.ops import (
 )
 
 __all__ = [
+    "bessel",
     "callback",
     "calls",
     "cephes",

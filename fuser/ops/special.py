@@ -90,7 +90,7 @@ def _horner(x: Any, coefficients: tuple[float, ...]) -> Any:
     return total
 
 
-def _chebyshev(t: Any, coefficients: tuple[float, ...]) -> Any:
+def chebyshev(t: Any, coefficients: tuple[float, ...]) -> Any:
     """Σ c[n]·T_n(t) by Clenshaw's recurrence, without the terms that t's dtype cannot resolve."""
     least = float(np.finfo(t.dtype).eps) / 16 * abs(coefficients[0])
     count = max(n for n, c in enumerate(coefficients) if abs(c) > least)
@@ -171,7 +171,7 @@ def _digamma_near(y: Any, m: Any) -> Any:
     """digamma on (0, 5)."""
     below = y < 1
     t = m.where(below, y + 1, y - m.maximum(m.floor(m.minimum(y, 5.0)) - 1, 0.0))
-    value = ((t - _PSI_ROOT[0]) - _PSI_ROOT[1]) * _chebyshev(2 * t - 3, _PSI)
+    value = ((t - _PSI_ROOT[0]) - _PSI_ROOT[1]) * chebyshev(2 * t - 3, _PSI)
     shift = 1 / m.where(below, y, t)
     for k in range(1, 3):
         shift = m.where(y >= k + 2, shift + 1 / (t + k), shift)
@@ -318,11 +318,11 @@ polygamma_p.samples = _polygamma_samples  # orders are whole numbers
 
 # Modified Bessel functions.
 def _bessel_near(size: Any, coefficients: tuple[float, ...]) -> Any:
-    return _chebyshev(size * 0.25 - 1, coefficients)
+    return chebyshev(size * 0.25 - 1, coefficients)
 
 
 def _bessel_far(size: Any, coefficients: tuple[float, ...], m: Any) -> Any:
-    return _chebyshev(16 / size - 1, coefficients) / m.sqrt(size)
+    return chebyshev(16 / size - 1, coefficients) / m.sqrt(size)
 
 
 def _bessel_i0e(x: Any, m: Any) -> Any:

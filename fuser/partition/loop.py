@@ -372,19 +372,21 @@ class _Tracing:
         if len(operations) > MOST_OPERATIONS:
             raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         self._check_work(len(operations) * together)
-        if not lanes and total > 1 and self.target is not None:
-            self._check_price(operations, self.target)
+        if total > 1 and self.target is not None:
+            self._check_price(operations, together, self.target)
 
-    def _check_price(self, operations: Iterable[Scalar], target: Target) -> None:
-        """Numbers of one lane are computed one after the other, where kernels have vectors."""
-        alone = (
-            target.in_turn * target.scalar * sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
-        )
+    def _check_price(self, operations: Iterable[Scalar], lanes: int, target: Target) -> None:
+        """Numbers of one lane are computed one after the other, and each lane computes all that it holds, where kernels have vectors
+        and compute each number once."""
+        vector = target.vector // 4
+        times = target.in_turn * target.scalar if lanes == 1 else -(-lanes // vector) * vector / target.margin
+        written = times * sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
         graphs = [self.parts.body] if self.parts.predicate is None else [self.parts.predicate, self.parts.body]
         kernels = sum(seconds_in_kernels(graph, target) for graph in graphs)
-        if alone > kernels:
+        if written > kernels:
+            who = "one lane" if lanes == 1 else f"each of {lanes} lanes"
             raise Refused(
-                f"written out for one lane, an iteration takes {duration(alone)}, as kernels {duration(kernels)}"
+                f"written out for {who}, an iteration takes {duration(written)}, as kernels {duration(kernels)}"
             )
 
     def _check_work(self, operations: int) -> None:

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable
 
 from fuser.ir.cost import element_seconds
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
 from fuser.partition.candidate import Candidate
 from fuser.partition.group import FUSIBLE
@@ -21,8 +21,10 @@ MOST_EQNS = 48  # of a candidate, beyond which pricing its merges one by one tak
 
 
 def worth_it(candidate: Candidate, target: Target) -> bool:
-    """Whether a candidate's kernel reduces, and has enough to do that its form could lose what a launch is worth many times."""
-    if candidate.kind not in FUSIBLE or not candidate.reduced or not 2 <= len(candidate.eqns) <= MOST_EQNS:
+    """Whether a candidate's kernel reduces, or reads what it computes at computed indices, and has enough to do that its form could lose
+    what a launch is worth many times."""
+    formed = candidate.reduced or any(eqn.primitive.movement is Movement.GATHER for eqn in candidate.eqns)
+    if candidate.kind not in FUSIBLE or not formed or not 2 <= len(candidate.eqns) <= MOST_EQNS:
         return False
     return target.scalar * alone(candidate, target) > target.alone
 

@@ -15,6 +15,7 @@ from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
 from fuser.lax.values import as_value, broadcast, convert, literal, promote_inexact
 from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands, real_operand
+from fuser.ops import bessel as B
 from fuser.ops import elementwise as E
 from fuser.ops import incomplete as I
 from fuser.ops import logarithms as L
@@ -130,6 +131,10 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
 
 i0e = _function("i0e", P.bessel_i0e_p, "exp(-|x|)·I0(x), I0 being the modified Bessel function of order 0.")
 i1e = _function("i1e", P.bessel_i1e_p, "exp(-|x|)·I1(x), I1 being the modified Bessel function of order 1.")
+
+
+j0 = _function("j0", B.bessel_j0_p, "J0(x), the Bessel function of the first kind of order 0; JAX has no such name.")
+j1 = _function("j1", B.bessel_j1_p, "J1(x), the Bessel function of the first kind of order 1; JAX has no such name.")
 
 
 def i0(x: Any) -> Any:

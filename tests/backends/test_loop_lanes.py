@@ -104,3 +104,23 @@ def test_blocks_of_lanes_that_read_long_runs(lanes: int) -> None:
         np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5)  # sums of terms of several units
     (schedule,) = schedules(program(fnp, lax.scan), x, y)
     assert schedule.blocking == (256 if lanes >= 2048 else 64)
+
+
+@pytest.mark.parametrize(("states", "masking"), [(24, 16), (40, 16), (48, None)])
+def test_states_with_many_functions_run_in_whole_vectors(states: int, masking: int | None) -> None:
+    """Sums of exponentials of all states for each: what is left after the whole vectors runs under a mask."""
+
+    def best(scan: Any, logsumexp: Any) -> Any:
+        return lambda steps, weights: scan(
+            lambda s, e: (logsumexp(s[:, None] + weights, axis=0) + e, None), steps[0], steps[1:]
+        )[0]
+
+    steps, weights = normal(30, states), normal(states, states)
+    mine = fuser.jit(best(lax.scan, fuser.nn.logsumexp))
+    lowered = mine.lower(steps, weights)
+    (schedule,) = [s for source in lowered.sources for s in source.schedules.values() if s.blocking == states]
+    assert schedule.masking == masking
+    state = steps[0].astype(np.float64)
+    for e in steps[1:].astype(np.float64):
+        state = np.log(np.exp(state[:, None] + weights.astype(np.float64)).sum(0)) + e
+    np.testing.assert_allclose(mine(steps, weights), state, rtol=2e-6 * len(steps))

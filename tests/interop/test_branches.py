@@ -128,3 +128,19 @@ def test_a_branch_that_hands_an_argument_on_runs_in_segments() -> None:
     accelerated = accelerate(unless_positive, backend="reference", measure=False)
     given = np.full(3, -1.0)
     assert accelerated(given) is given and "in segments" in accelerated.explain()
+
+
+@pytest.mark.parametrize("backend", ["reference", "c"])
+def test_two_arrays_of_the_same_values_after_a_branch_have_memory_of_their_own(backend: str) -> None:
+    def copied(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y, z = y + 1, x * 2
+        np.copyto(z, y)
+        if y.sum() > 0:
+            z[[1, 3]] = y[[3, 1]]
+        return y[::-1], z[1:4]
+
+    accelerated = accelerate(copied, backend=backend, measure=False, fallback="error")
+    for y in (np.ones(8), -5 * np.ones(8)):
+        found, wanted = accelerated(np.arange(8.0), y), copied(np.arange(8.0), y)
+        same(found, wanted)
+        assert not np.shares_memory(*found)

@@ -357,3 +357,37 @@ def test_numbers_that_may_be_infinite_are_told_apart_once() -> None:
             found, wanted = told(accelerated, values, shape), told(likelihood, values, shape)
             assert found[1:] == wanted[1:]
             np.testing.assert_allclose(found[0], wanted[0], rtol=1e-13)
+
+
+def test_parts_of_windows_are_looked_at_where_they_are_read() -> None:
+    """All windows hold a hundred times what is taken of them."""
+
+    def spectra(x: np.ndarray) -> Any:
+        return np.fft.rfft(np.lib.stride_tricks.sliding_window_view(x, 128)[::64] * np.hanning(128))
+
+    accelerated = accelerate(spectra, measure=False)
+    graph = accelerated.trace(np.ones(6400)).graph
+    assert all(e.invars[0].aval.size < 128 * 128 for e in graph.eqns if e.primitive.name == "is_finite")
+    for value in (1.0, np.inf, 1e308):
+        x = np.full(6400, value)
+        found, wanted = told(accelerated, x), told(spectra, x)
+        assert found[1:] == wanted[1:]
+        np.testing.assert_allclose(found[0], wanted[0])
+
+
+def test_differences_of_neighbours_tell_of_all_that_they_are_made_of() -> None:
+    def returns(prices: np.ndarray) -> np.ndarray:
+        return np.diff(np.log(prices))
+
+    for place in (0, 2, 4):  # in one of the two slices, in both, in the other
+        prices = np.arange(1.0, 6.0)
+        prices[place] = 0
+        assert events(as_numpy(returns, prices)) > 0
+    assert events(as_numpy(returns, np.arange(1.0, 6.0))) == 0
+    assert str(accelerate(returns).lower(np.arange(1.0, 6.0)).graph).count("is_finite") == 1
+
+    def ends_alone(x: np.ndarray) -> np.ndarray:
+        y = np.log(x)
+        return y[1:2] - y[:1]  # of which the others are no part
+
+    assert events(as_numpy(ends_alone, np.array([1.0, 2.0, 0.0]))) > 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fuser
+from fuser.interop.numpy.ufuncs import SHORT_POWERS
 from tests.interop.oracle import agree
 
 REALS = ("float32", "float64")
@@ -447,3 +448,29 @@ def test_small_products_add_in_order(extents: tuple[int, int, int]) -> None:
         wanted = exact.astype(float)
     found = fuser.accelerate(lambda a, b: a @ b, backend="c", measure=False)(pixels, weights)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("exponent", sorted(SHORT_POWERS))
+def test_short_powers_within_three_eps_and_numpys_at_the_ends(dtype: type, exponent: float) -> None:
+    info = np.finfo(dtype)
+    most = 0.99 * np.log(float(info.max))
+    ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, info.tiny, info.smallest_subnormal, info.max, -3.5]
+    x = np.concatenate([np.exp(np.linspace(-most, most, 3001)), -np.linspace(0.1, 9, 50), ends]).astype(dtype)
+    with np.errstate(all="ignore"):
+        found, wanted = fuser.accelerate(lambda x: x**exponent, measure=False)(x), x**exponent
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+    normal = np.isfinite(wanted) & (np.abs(wanted) >= info.tiny)
+    np.testing.assert_allclose(found[normal], wanted[normal], rtol=4 * float(info.eps))
+    np.testing.assert_allclose(found[~normal], wanted[~normal], rtol=0, atol=4 * float(info.smallest_subnormal))
+
+
+def test_half_powers_bring_no_infinities_of_their_own() -> None:
+    """What is computed with them need not be told apart from infinities that belong there."""
+
+    def pulls(x: np.ndarray) -> np.ndarray:
+        return 1.0 / (x * x + 1.0) ** 1.5
+
+    graph = fuser.accelerate(pulls, measure=False).trace(np.ones(10)).graph
+    assert sum(eqn.primitive.name == "is_finite" for eqn in graph.eqns) == 1

@@ -52,7 +52,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "long sorts": lambda a, v: np.sort(np.tile(v, 300))[np.argsort(np.tile(v, 300), kind="stable")],
     "gaussian_filter": lambda a, v: scipy.ndimage.gaussian_filter(a * 2, 1.0) + v,
     "lfilter": lambda a, v: signal.lfilter([v[0]], [1.0, -0.5], a) + 1,
-    "filter of windows": lambda a, v: savgol_filter(a, 3, 1).sum(axis=0) + scipy.special.j1(v),
+    "filter of windows": lambda a, v: savgol_filter(a, 3, 1).sum(axis=0) + scipy.special.bei(v),
     "nanmedian": lambda a, v: np.nanmedian(a, axis=0) + v,
 }
 
@@ -66,6 +66,7 @@ def test_functions_run_in_numpy_between_kernels(name: str) -> None:
 TRACED: dict[str, Callable[[Any, Any], Any]] = {
     "special functions": lambda a, v: scipy.special.erf(a) + scipy.special.gammaln(v**2 + 1) + scipy.special.ndtr(v),
     "infinities of special functions": lambda a, v: scipy.special.gammaln(v * 0),
+    "Bessel functions": lambda a, v: scipy.special.j0(9 * a) * scipy.special.j1(v),
     "polynomials": lambda a, v: chebyshev.chebval(a, v) + np.polynomial.legendre.legval(v, [1.0, 2.0, 3.0]),
     "bincount": lambda a, v: np.bincount((np.abs(a.ravel()) * 2).astype(int), minlength=32),
     "weighted bincount": lambda a, v: (

@@ -618,3 +618,24 @@ def test_code_in_a_folder_that_has_the_name_of_a_library() -> None:
     np.testing.assert_array_equal(scaled(np.ones(3)), np.full(3, 2.0))
     space["RATE"] = np.full(3, 5.0)
     np.testing.assert_array_equal(scaled(np.ones(3)), np.full(3, 5.0))
+
+
+def test_types_are_those_that_numpy_has() -> None:
+    class Rate:
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+    def kinds(x: np.ndarray, n: float, rate: Rate, items: list[Any], parts: dict[str, float]) -> Any:
+        kinds = [type(value) for value in (x, x.sum(), n, rate, items, parts, x * n, 3)]
+        asked = [type(x) is np.ndarray, type(kinds[0]) is type, isinstance(Rate, type), issubclass(type(x), np.ndarray)]
+        return kinds, asked, type("Made", (), {"part": 2}).part, x * rate.value
+
+    def in_parts(x: np.ndarray) -> Any:
+        return type(x) is np.ndarray, len(np.unique(x)), type(x.max()).__name__
+
+    given = (np.arange(5.0), 2.5, Rate(3.0), [np.ones(2)], {"a": 1.0})
+    for function, args in ((kinds, given), (in_parts, given[:1])):
+        accelerated = accelerate(function, measure=False)
+        for _ in range(2):
+            assert repr(accelerated(*args)) == repr(function(*args))
+    assert "as it asks for types" in accelerated.explain()

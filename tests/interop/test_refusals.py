@@ -35,7 +35,7 @@ def makes_complex(x: np.ndarray) -> complex:
 
 
 def counts(x: np.ndarray) -> int:
-    return sum(1 for _ in range(x.argmax()))
+    return len(range(x.argmax()))
 
 
 def selects(x: np.ndarray) -> np.ndarray:

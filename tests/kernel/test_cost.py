@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -129,3 +130,14 @@ def test_pieces_of_one_column_are_computed_for_each_row(count: int) -> None:
     found, least = estimate(beside, TARGET), estimate(whole, TARGET)
     assert found is not None and least is not None
     assert least.arithmetic <= found.arithmetic < 2 * least.arithmetic
+
+
+def test_rows_at_computed_indices_without_an_axis_side_by_side_come_with_lines_of_memory() -> None:
+    """A column of a matrix larger than the nearest cache, at a computed place, has no tiles: a line for each number."""
+    x, rows = np.ones((64, 64), np.float32), np.arange(64, dtype=np.int32)
+    machine = replace(ROUND, tiled=1e-9)
+    (flat,), (crossing,) = (kernels(f, x, rows) for f in (lambda x, r: x[r] * 2, lambda x, r: x.T[r] * 2))
+    lines = 64 * 64 * machine.line * 1e-9
+    assert estimate(crossing, machine).arithmetic > lines > 5 * estimate(flat, machine).arithmetic  # type: ignore[union-attr]
+    (small,) = kernels(lambda x, r: x.T[r] * 2, x[:10, :10], rows[:10])  # in the nearest cache
+    assert estimate(small, machine).arithmetic < 10 * 10 * machine.line * 1e-9  # type: ignore[union-attr]

@@ -208,3 +208,23 @@ def test_loops_of_a_fission_read_what_they_need_alone() -> None:
     (source,) = fuser.jit(lambda x, y: fnp.sin(fnp.sin(x)) * y, backend="c").lower(x, x).sources
     first, second = source.text.split("#pragma omp simd")[1:]
     assert first.count("in1[i]") == 0 and second.count("in1[i]") == 1 and "in0[i]" not in second
+
+
+def test_loops_of_a_fission_store_what_they_compute() -> None:
+    """A result goes to its place once, and a later loop reads it there."""
+    x = numbers(3000)
+    (source,) = fuser.jit(lambda x: (fnp.sin(x), fnp.cos(fnp.sin(x))), backend="c").lower(x).sources
+    first, second = source.text.split("#pragma omp simd")[1:]
+    assert first.count("out0[i] = ") == 1 and "out0[i] = " not in second and "cosf32" in second.replace("_", "")
+    assert "out0[i]" in second and "_block" not in source.text
+
+
+@pytest.mark.parametrize(
+    "function", [lambda np, x: (np.sin(x), np.cos(np.sin(x)) * x), lambda np, x: (np.cos(np.sin(x)), x * 2)]
+)
+def test_loops_of_a_fission_store_nothing_over_what_a_later_one_reads(function) -> None:
+    """A result that takes over an argument's memory waits for the last loop that reads the argument."""
+    x = numbers(3000)
+    found = fuser.jit(lambda x: function(fnp, x), backend="c", donate_argnums=0)(fnp.array(x))
+    for ours, theirs in zip(found, function(np, x.astype(np.float64))):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-6)

@@ -127,3 +127,20 @@ def test_short_channels_beside_a_reduction_of_all(channels: int, wanted: int) ->
     lit = image * light[..., None] * 255
     np.testing.assert_array_equal(found, np.clip(lit, 0, 255).astype(np.uint8))
     assert bool(any_left) == (lit > 255).any() and float(most) == lit.max()
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4, 8])
+def test_short_rows_of_one_run_of_memory_are_not_unrolled(columns: int) -> None:
+    """Rows that lie one after the other in all arrays are one long loop, which one kernel goes along."""
+
+    def differences(x: Any) -> Any:
+        change = x[1:] - x[:-1]
+        return change, fnp.any(~fnp.isfinite(change)), change.max()
+
+    x = rows(4000, columns)
+    (group,) = fuser.jit(differences).lower(x).plan.kernels
+    kernel = lower(group)
+    assert len(kernel.reduced) == 2 and unroll_reductions(kernel, 64) is kernel
+    change, broken, most = fuser.jit(differences, backend="c")(x)
+    np.testing.assert_array_equal(change, np.diff(x, axis=0))
+    assert not bool(broken) and float(most) == np.diff(x, axis=0).max()

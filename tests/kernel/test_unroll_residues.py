@@ -111,3 +111,60 @@ def test_alike_kernels_with_rests_in_one_program() -> None:
         found = fuser.jit(lambda *ts: [fnp.repeat(t, 2, axis=1)[:, 1:] * 3 for t in ts])(*tables)
     for a, t in zip(found, tables, strict=True):
         np.testing.assert_array_equal(a, np.repeat(t, 2, axis=1)[:, 1:] * 3)
+
+
+@pytest.mark.parametrize("extent", range(2, 9))
+def test_a_small_axis_that_another_array_has_outermost_is_unrolled(extent: int) -> None:
+    """Channels first to last and back, and pixels shuffled: vectors run along the rows, which both arrays follow."""
+
+    def last(x: Any) -> Any:
+        return x.transpose(0, 2, 3, 1) * 2
+
+    def shuffled(x: Any) -> Any:
+        return x.reshape(9, 11, extent, 20, 19).transpose(0, 1, 3, 4, 2).reshape(9, 11, 20, 19 * extent)
+
+    x = RNG.standard_normal((9, extent, 21, 17)).astype(np.float32)
+    y = RNG.standard_normal((9, 11 * extent, 20, 19)).astype(np.float32)
+    for program, argument in ((last, x), (shuffled, y)):
+        (kernel,) = pieces(program, argument)
+        assert len(kernel.stores) == extent and extent not in {axis.extent for axis in kernel.parallel}
+        np.testing.assert_array_equal(fuser.jit(program)(argument), program(argument))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 3), (4, 4), (2, 3), (4, 3), (5, 3), (3, 5), (8, 2), (2, 8)])
+def test_small_matrices_are_written_out(rows: int, columns: int) -> None:
+    """What one loop over all elements of many matrices cannot follow: vectors run from matrix to matrix."""
+    x = RNG.standard_normal((201, rows, columns)).astype(np.float32)
+    a, b = RNG.standard_normal((201, rows)).astype(np.float32), RNG.standard_normal((201, columns)).astype(np.float32)
+    transposed, outer = lambda x: x.swapaxes(1, 2) * 2, lambda a, b: a[:, :, None] * b[:, None, :]
+    for program, arguments in ((transposed, (x,)), (outer, (a, b))):
+        found = pieces(program, *arguments)
+        if program is transposed or columns < 8:  # a loop along 8 elements side by side has vectors
+            assert len(found) == 1 and len(found[0].stores) == rows * columns
+            assert [axis.extent for axis in found[0].parallel] == [201]
+        np.testing.assert_array_equal(fuser.jit(program)(*arguments), program(*arguments))
+
+
+def test_matrices_that_one_loop_follows_are_not() -> None:
+    x, w = np.ones((201, 3, 3), np.float32), np.ones((3, 3), np.float32)
+    for program in (
+        lambda x, w: x + w,
+        lambda x, w: x * w[0],
+        lambda x, w: x * x[:, :, :1],
+        lambda x, w: x - x[:, :1, :1],
+    ):
+        assert all(len(piece.stores) < 9 for piece in pieces(program, x, w))
+
+
+def test_matrices_in_another_order_and_in_several_types() -> None:
+    """A symmetric part, products of parts of rows, and bytes and 64 bits beside each other."""
+    x = RNG.integers(-9, 9, (150, 4, 4)).astype(np.int8)
+    y = RNG.integers(-9, 9, (150, 3, 4)).astype(np.int32)
+
+    def symmetric(x: Any) -> Any:
+        return x + x.swapaxes(1, 2) * 2 - x[:, ::-1]
+
+    np.testing.assert_array_equal(fuser.jit(symmetric)(x), symmetric(x))
+    both = lambda y: (y.swapaxes(1, 2) + 1, y * 2)
+    for found, expected in zip(fuser.jit(both)(y), both(y), strict=True):
+        np.testing.assert_array_equal(found, expected)

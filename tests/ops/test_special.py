@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 import scipy.special as sp
@@ -121,6 +122,21 @@ def test_accuracy(number: int, dtype: np.dtype) -> None:
     error = relative_error(evaluated(name, *operands), exact)
     worst = int(np.argmax(error))
     assert error[worst] <= (single if dtype == F32 else double), [float(o[worst]) for o in operands]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("order", [0, 1])
+def test_bessel_functions_of_the_first_kind(order: int, dtype: np.dtype) -> None:
+    """Within 4 eps of their envelope √(2/πx), and of themselves where nothing cancels."""
+    parts = (np.linspace(-12, 12, 401), 10 ** np.linspace(1, 4, 100), 10 ** np.linspace(-30, 0, 60))
+    x = np.concatenate(parts).astype(dtype)
+    exact = np.array([float(mpmath.besselj(order, mpmath.mpf(float(value)))) for value in x])
+    error = np.abs(evaluated(f"bessel_j{order}", x).astype(np.float64) - exact)
+    envelope = np.minimum(1, np.sqrt(2 / (np.pi * np.maximum(np.abs(x), 1e-3))))
+    assert np.all(error <= 4 * float(np.finfo(dtype).eps) * np.where(np.abs(x) < 0.5, np.abs(exact), envelope))
+    edges = evaluated(f"bessel_j{order}", np.array([0.0, -0.0, INF, -INF, NAN], dtype))
+    np.testing.assert_array_equal(edges, [1 - order, 1 - order, NAN, NAN, NAN])
+    assert order == 0 or np.signbit(edges[1])
 
 
 def test_zeta_and_polygamma_far_below_zero() -> None:

@@ -109,3 +109,28 @@ def test_what_is_reduced_beside_a_scan_along_memory_is_a_kernel_of_its_own() -> 
     for together in (lambda x: fnp.cumsum(x, 0).max(0), lambda x: fnp.cumsum(x - x.max(1, keepdims=True), 1)):
         assert len(fuser.jit(together).lower(x).plan.groups) == 1
     assert len(fuser.jit(lambda x: fnp.cumsum(x, 1).max(1)).lower(x[:1, :40]).plan.groups) == 1
+
+
+def test_lanes_do_not_repeat_a_state_that_kernels_compute_once() -> None:
+    """The best paths into each of twelve states, of which each lane would hold and follow all twelve."""
+
+    def paths(steps, weights):
+        def step(best, scores):
+            through = best[:, :, None] + weights
+            return through.max(1) + scores, through.argmax(1)
+
+        return fuser.lax.scan(step, steps[0], steps[1:])
+
+    random = np.random.default_rng(0)
+    steps, weights = random.integers(0, 99, (9, 64, 12)), random.integers(0, 99, (12, 12))
+    lowered = fuser.jit(paths).lower(steps.astype(np.float32), weights.astype(np.float32))
+    assert Kind.LOOP not in {group.kind for group in lowered.plan.groups}
+    assert any("written out for each of 768 lanes, an iteration takes" in d.reason for d in lowered.plan.decisions)
+    best, places = steps[0], []
+    for scores in steps[1:]:
+        through = best[:, :, None] + weights
+        best = through.max(1) + scores
+        places.append(through.argmax(1))
+    found = fuser.jit(paths)(steps.astype(np.float32), weights.astype(np.float32))
+    np.testing.assert_array_equal(found[0], best)
+    np.testing.assert_array_equal(found[1], places)

@@ -100,3 +100,18 @@ def test_elementwise_work_stays_out_of_sums_over_rows_of_few_columns() -> None:
     assert len(fuser.jit(rolled, backend="c").lower(x).plan.groups) == 2
     wide = lambda x, y: fnp.minimum(x, y).sum(0)
     assert len(fuser.jit(wide, backend="c").lower(x, x).plan.groups) == 1
+
+
+def test_rows_of_a_transposed_array_at_computed_indices_are_read_where_they_lie() -> None:
+    """A gathered row of a transposed array is a column, which has no tiles: each number comes with a line of memory."""
+
+    def f(x, rows):
+        return (x.T * 2 + 1)[rows] * 3
+
+    x = RNG.standard_normal((512, 512)).astype(F32)
+    rows = RNG.integers(0, 512, 256).astype(np.int32)
+    plan = fuser.jit(f).lower(x, rows).plan
+    assert kinds(plan) == [Kind.ELEMENTWISE, Kind.ELEMENTWISE]
+    assert refused(plan)
+    np.testing.assert_array_equal(fuser.jit(f)(x, rows), f(x, rows))
+    assert len(fuser.jit(lambda x, rows: (x * 2 + 1)[rows] * 3).lower(x, rows).plan.groups) == 1

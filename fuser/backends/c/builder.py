@@ -27,6 +27,8 @@ from fuser.backends.c.function import (
 
 ALIGNED = " __attribute__((aligned(64)))"
 INTEGER = "int64_t"
+STAGGER = 17 * 64  # bytes between arrays: an odd number of lines, and more than are written while a store waits
+FEWEST_STAGGERED = 256  # elements of an array, multiples of which fill pages or even parts of them
 
 
 class Builder:
@@ -92,7 +94,10 @@ class Builder:
         return variable
 
     def buffer(self, kind: str, name: str, extent: Part, ending: str = ALIGNED) -> Variable:
-        """Declare an array on the stack."""
+        """Declare an array on the stack. One of a block is longer than asked for: arrays that begin at one place of their pages share
+        the few lines that a cache has for it, and a load waits for a store shortly before it to the same place of another page."""
+        if isinstance(extent, int) and extent >= FEWEST_STAGGERED and extent % FEWEST_STAGGERED == 0:
+            extent = f"{extent} + {STAGGER} / sizeof({kind})"
         variable = self._declared(name, kind, pointer=True)
         self.statements.append(Buffer(variable, self.code("{}", extent), ending))
         return variable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -175,19 +176,29 @@ class Emitter(Builder, Common):
 
         So do results of elementwise kernels, and carries of loops (`kernel/loop_buffers.py`), whose kernels may reduce as well.
         """
+        written = {store.param for store in self.kernel.stores}
+        found = {param: self.overwritten(param) for param in written}
+        return {number for param, numbers in found.items() if numbers for number in (param, *numbers)}
+
+    def overwritten(self, param: int) -> set[int]:
+        """The parameters whose memory a result's may be."""
         if self.kernel.loop is not None:
             return set()
-        offsets: dict[int, set[Affine]] = {}
+        dtype, stores = self.kernel.params[param].dtype, [s for s in self.kernel.stores if s.param == param]
+        return {
+            number
+            for number, read in self._offsets_read.items()
+            if self.kernel.params[number].dtype == dtype and any(read == {store.offset} for store in stores)
+        }
+
+    @functools.cached_property
+    def _offsets_read(self) -> dict[int, set[Affine]]:
+        """Where each parameter is read that is."""
+        found: dict[int, set[Affine]] = {}
         for node in self.kernel.nodes:
             if node.op == "load":
-                offsets.setdefault(node.attr.param, set()).add(node.attr.offset)
-        result = set()
-        for store in self.kernel.stores:
-            dtype = self.kernel.params[store.param].dtype
-            for number, read in offsets.items():
-                if read == {store.offset} and self.kernel.params[number].dtype == dtype:
-                    result |= {number, store.param}
-        return result
+                found.setdefault(node.attr.param, set()).add(node.attr.offset)
+        return found
 
     def shared(self, axes: int = 1, schedule: Part = "static") -> None:
         """Let the threads of the team share the iterations of the next loops."""

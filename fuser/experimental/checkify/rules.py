@@ -28,7 +28,7 @@ Rule = Callable[[State, Enabled, Eqn, Sequence[Any], Sequence[Any]], State]
 
 # The primitives that may give a nan where no operand is one; others hand on what they are given.
 _NAN = (
-    "acos acosh add asin asinh atan2 atan atanh bessel_i0e bessel_i1e cbrt conv_general_dilated cos cosh cumlogsumexp cummax "
+    "acos acosh add asin asinh atan2 atan atanh bessel_i0e bessel_i1e bessel_j0 bessel_j1 cbrt conv_general_dilated cos cosh cumlogsumexp cummax "
     "cummin cumprod cumsum digamma div dot_general erf_inv erf erfc exp exp2 expm1 fft igamma_grad_a igamma igammac integer_pow "
     "lgamma custom_linear_solve log1p log logistic mul pad polygamma pow psum reduce_prod reduce_sum reduce_window "
     "reduce_window_sum regularized_incomplete_beta rem rsqrt sin sinh sqrt square sub tan tanh zeta"

@@ -15,6 +15,7 @@ from fuser.interop.control.state import UNBOUND, Variables, undone
 from fuser.interop.control.values import Differs, kind_of, leaves_of
 from fuser.interop.numpy.checks import Checks, masked_by, notice, telling
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
+from fuser.interop.numpy.rows import extreme_of, packed
 from fuser.interop.numpy.traced import Either, TracedArray
 from fuser.lax import control as lax
 from fuser.lax.elementwise import select
@@ -151,6 +152,8 @@ class Branches:
 
     def number(self, function: Any, *args: Any) -> Any:
         """`function(*args)`, where it may be `float`, `int`, `bool`, `max` or `min` of values that the program alone knows."""
+        if len(args) == 1 and function in (builtins.max, builtins.min) and (items := packed(args[0])) is not None:
+            return extreme_of(items, args[0][-1].weak, function is builtins.max)
         if not any(isinstance(arg, TracedArray) and not arg.known for arg in args):
             return function(*args)
         if function in (builtins.max, builtins.min) and len(args) > 1:

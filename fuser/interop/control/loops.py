@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import FuserError
+from fuser.interop.control.appended import SHARED, Appended, shared_memory
 from fuser.interop.control.branches import Branches
 from fuser.interop.control.carry import Carry, as_flag, changed_names, check_memory, owners, told, truth
 from fuser.interop.control.exits import RESULT
@@ -52,23 +53,61 @@ class Control(Branches):
         """`while test(): body()`, which the variable `stop` ends; nothing reads the variables `dead` of the last iteration."""
         _Loop(self, test, body, stop, dead).run()
 
-    def for_loop(self, items: Any, body: Callable[[Any], Any], stop: str | None, dead: tuple[str, ...]) -> None:
-        """`for item in items: body(item)`, as `while_loop`."""
-        if type(items) is range and len(items) > 1:
-            _Loop(self, None, body, stop, dead, items).run()
+    def for_loop(
+        self,
+        items: Any,
+        body: Callable[[Any], Any],
+        stop: str | None,
+        dead: tuple[str, ...],
+        lists: Sequence[tuple[str, Callable[[], Any]]] = (),
+    ) -> None:
+        """`for item in items: body(item)`, as `while_loop`. After each iteration a variable's value is appended, for each of `lists`."""
+        cells = Variables([body]).cells
+        appended = [Appended(cells[variable], given()) for variable, given in lists]
+        staged = all(type(each.found) is list for each in appended)
+        if staged and type(items) is range and len(items) > 1:
+            _Loop(self, None, body, stop, dead, items, appended=appended).run()
             return
-        if is_sequence(items) and len(items) > MOST_UNROLLED:
-            _Loop(self, None, body, stop, dead, range(len(items)), functools.partial(item_of, items)).run()
+        if staged and is_sequence(items) and len(items) > MOST_UNROLLED:
+            item = functools.partial(item_of, items)
+            _Loop(self, None, body, stop, dead, range(len(items)), item, appended=appended).run()
             return
-        if type(items) is Counted:
+        if type(items) is Counted and not appended:
             step, test = _counting(items, body)
             _Loop(self, test, step, stop, dead, within=[body]).run()
             return
-        flag = None if stop is None else Variables([body]).cells[stop]
+        flag = None if stop is None else cells[stop]
         for item in items:
             body(item)
+            for each in appended:
+                each.append()
             if flag is not None and truth_known(flag.cell_contents):
                 break
+
+    def listed(self, items: Any, function: Callable[..., Any], several: bool) -> list[Any]:
+        """`[function(item) for item in items]`; with `several`, of parts of items."""
+        found: list[Any] = []
+        _fuser_function, _fuser_value = function, None
+
+        def body(item: Any) -> None:
+            nonlocal _fuser_value
+            _fuser_value = _fuser_function(*item) if several else _fuser_function(item)
+
+        self.for_loop(items, body, None, ("_fuser_value",), [("_fuser_value", lambda: found)])
+        return found
+
+    def summed(self, function: Any, items: Any, of: Callable[..., Any], several: bool) -> Any:
+        """`sum(of(item) for item in items)`, in that order."""
+        if function is not sum:
+            return function([of(*item) if several else of(item) for item in items])
+        _fuser_of, _fuser_total = of, 0
+
+        def body(item: Any) -> None:
+            nonlocal _fuser_total
+            _fuser_total = _fuser_total + (_fuser_of(*item) if several else _fuser_of(item))
+
+        self.for_loop(items, body, None, ())
+        return _fuser_total
 
     def items(self, function: Any, *arguments: Any) -> Any:
         """`function(*arguments)`, which a loop goes over."""
@@ -122,6 +161,7 @@ class _Loop:
         items: range | None = None,
         item: Any = None,
         within: Sequence[Any] = (),
+        appended: Sequence[Appended] = (),
     ) -> None:
         self.control, self.context, self.test, self.body, self.stop, self.items = (
             control, control.context, test, body, stop, items,
@@ -129,6 +169,7 @@ class _Loop:
         self.item = (lambda position: position) if item is None else item
         self.dead = set(dead)
         self.variables = Variables([*within, body] if test is None else [*within, body, test])
+        self.appended = appended
         self.done = 0
         self.peeled = False  # whether an iteration was run first, so that variables have the kinds that they keep
 
@@ -178,6 +219,8 @@ class _Loop:
             self.body()
         elif counter is None:
             self.body(self.item(self.items[self.done - 1]))
+            for each in self.appended:
+                each.append()
         else:
             step, start = literal(self.items.step, _INDEX), literal(self.items.start, _INDEX)
             item = bind(E.add_p, bind(E.mul_p, counter, step), start)
@@ -189,6 +232,8 @@ class _Loop:
         alone = self.variables.alone(self.context)
         initial = self.context.held(self.variables.read())
         carry = Carry(self.context)
+        for each in self.appended:
+            each.begin()
         for _ in range(MOST_ATTEMPTS):
             step = _Step(self, carry, initial, alone)
             first = carry.values(initial)
@@ -208,6 +253,10 @@ class _Loop:
         self.control.staged += 1
         unset = dict.fromkeys(self.dead & set(step.changed), UNBOUND)
         self.variables.write(carry.place(found, step.guards) | unset)
+        for owner in step.old:
+            owner._guard = SHARED
+        for each in self.appended:
+            each.finish(step.shared)
 
 
 def _goes_on(state: Any) -> Any:
@@ -231,7 +280,8 @@ class _Step:
         self.loop, self.carry, self.initial, self.alone = loop, carry, initial, alone
         self.changed: list[str] = []
         self.guards: dict[str, str] = {}
-        self.joined = False
+        self.joined = self.shared = False
+        self.old: list[TracedArray] = []
         self._after: dict[str, Any] = {}
         self._written: list[Any] = []
 
@@ -253,14 +303,31 @@ class _Step:
             loop.variables.write(heads)
             start = context.held(loop.variables.read())
             loop._iterate(counter)
+            self._append(counter)
             after = loop.variables.read()
             self._note(start, after, log)
             self.joined = self._join(self.carry)
             results = self.carry.values(after)
             go = self._going(counter)
             self.guards = check_memory(heads, after, self.initial, self.alone, log, level)
+            self._check_items(heads, after, log, level)
             event = told(checks, [*results, go], context.precise)
         return [*results, bind(E.add_p, counter, _first(1)), event, go]
+
+    def _append(self, counter: Any) -> None:
+        """Write what the iteration appends to lists."""
+        for each in self.loop.appended:
+            each.store(self.loop.context, bind(E.sub_p, counter, _first(self.loop.done)))
+
+    def _check_items(self, heads: dict[str, Any], after: dict[str, Any], log: Any, level: int) -> None:
+        """What must not be written to any more, as items of a list have its memory."""
+        rows = {id(array) for each in self.loop.appended for array in each.arrays}
+        written = [array for array in log.arrays() if id(array) not in rows]
+        names, self.old = shared_memory(self.loop.appended, heads, after, written, level)
+        self.guards |= dict.fromkeys(names, SHARED)
+        count = sum(len(each.owners) for each in self.loop.appended)
+        distinct = {id(owner) for each in self.loop.appended for owner in each.owners}
+        self.shared = bool(names or self.old) or len(distinct) < count
 
     def _going(self, counter: Any) -> Any:
         loop = self.loop
@@ -291,4 +358,6 @@ class _Step:
             returned = name == RESULT and initial[name] is None
             carry.add(name, self._after[name] if returned else initial[name])
         carry.arrays += self._written
-        return self._join(carry) or self.joined or bool(names or self._written)
+        count = 0 if self.loop.items is None else len(self.loop.items) - self.loop.done
+        made = [each.made(self.loop.context, count) for each in self.loop.appended]
+        return self._join(carry) or self.joined or bool(names or self._written) or any(made)

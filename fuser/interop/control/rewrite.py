@@ -18,6 +18,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from fuser.interop.control.appended import with_variables
 from fuser.interop.control.exits import PREFIX, NotStructured, structured
 from fuser.interop.control.names import bound, exposed, reads
 
@@ -51,14 +52,20 @@ def rewritten(code: types.CodeType) -> types.CodeType | None:
 def _asks(node: ast.AST) -> bool:
     """Whether an expression or statement may need a value."""
     if isinstance(node, ast.Call):
-        return _is_number(node) or _is_item(node)
-    return isinstance(node, (ast.While, ast.For, ast.If, ast.IfExp))
+        return _is_number(node) or _is_item(node) or _is_sum(node)
+    return isinstance(node, (ast.While, ast.For, ast.If, ast.IfExp, ast.ListComp))
 
 
 def _is_number(node: ast.Call) -> bool:
     """A call of a function of Python's that asks for values: `float(x)`."""
     plain = not node.keywords and not any(isinstance(arg, ast.Starred) for arg in node.args)
     return plain and isinstance(node.func, ast.Name) and node.func.id in NUMBERS
+
+
+def _is_sum(node: ast.Call) -> bool:
+    """`sum(f(x) for x in items)`."""
+    plain = isinstance(node.func, ast.Name) and node.func.id == "sum" and len(node.args) == 1 and not node.keywords
+    return plain and isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp))
 
 
 def _is_item(node: ast.Call) -> bool:
@@ -69,6 +76,7 @@ def _is_item(node: ast.Call) -> bool:
 def _with_calls(function: ast.FunctionDef) -> list[ast.stmt]:
     """A function's statements with control flow as calls; NotStructured where they have exits that cannot be written so."""
     body = structured(function.body)
+    with_variables(body)
     made = _Calls(body).block(body)
     parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
     declared = [name for name in bound(body) if name not in parameters]
@@ -172,7 +180,12 @@ class _Calls(ast.NodeTransformer):
         carried = self._carried(node)
         target = ast.copy_location(ast.Assign([node.target], ast.Name(ITEM, ast.Load())), node)
         body = self._function("body", [target, *node.body], node, (ITEM,))
-        return [body, self._call("for_loop", node, self._items(node.iter), _name(body), *carried)]
+        pairs: list[ast.expr] = [
+            ast.Tuple([ast.Constant(variable), _lambda(ast.Name(name, ast.Load()))], ast.Load())
+            for variable, name in getattr(node, "appended", ())
+        ]
+        lists = ast.Tuple(pairs, ast.Load())
+        return [body, self._call("for_loop", node, self._items(node.iter), _name(body), *carried, lists)]
 
     def _items(self, node: ast.expr) -> ast.expr:
         """What a loop goes over, made where it can be read at positions that values decide."""
@@ -182,11 +195,30 @@ class _Calls(ast.NodeTransformer):
             return self.visit(node)  # type: ignore[no-any-return]
         return self._of_control("items", node, node.func, *map(self._items, node.args))
 
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        """`[f(x) for x in items]` as a loop over the items."""
+        made = self._listed("listed", node)
+        return self.generic_visit(node) if made is None else made
+
+    def _listed(self, method: str, node: Any, *before: ast.expr) -> ast.expr | None:
+        """A comprehension's items by a method of `control`; None where it has more clauses, or targets within targets."""
+        clause = node.generators[0]
+        several = isinstance(clause.target, (ast.Tuple, ast.List))
+        names = clause.target.elts if several else [clause.target]
+        plain = len(node.generators) == 1 and not clause.ifs and not clause.is_async
+        if not plain or not all(isinstance(name, ast.Name) for name in names):
+            return None
+        function: Any = _lambda(self.visit(node.elt))
+        function.args.args = [ast.arg(name.id) for name in names]
+        return self._of_control(method, node, *before, self._items(clause.iter), function, ast.Constant(several))
+
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         branches = [_lambda(self.visit(part)) for part in (node.body, node.orelse)]
         return self._of_control("choose", node, self._test(node.test), *branches)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if _is_sum(node) and (made := self._listed("summed", node.args[0], node.func)) is not None:
+            return made
         self.generic_visit(node)
         if _is_number(node):
             return self._of_control("number", node, node.func, *node.args)

@@ -17,6 +17,7 @@ import numpy as np
 from fuser.interop.control.exits import PREFIX
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.random import KnownGenerator
+from fuser.interop.numpy.rows import packed
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outside import is_object
 
@@ -44,21 +45,21 @@ class Variables:
 
     def read(self) -> dict[str, Any]:
         """Their values."""
-        return {name: _contents(cell) for name, cell in self.cells.items()}
+        return {name: contents(cell) for name, cell in self.cells.items()}
 
     def write(self, values: dict[str, Any]) -> None:
         """Give some of them these values."""
         for name, value in values.items():
             if value is not UNBOUND:
                 self.cells[name].cell_contents = value
-            elif _contents(self.cells[name]) is not UNBOUND:
+            elif contents(self.cells[name]) is not UNBOUND:
                 del self.cells[name].cell_contents
 
     def alone(self, context: Context) -> set[str]:
         """The variables that hold an array of which nothing else in the traced function has hold."""
         found = set()
         for name, cell in self.cells.items():
-            value = _contents(cell)
+            value = contents(cell)
             if type(value) is TracedArray and value._base is None:
                 ours = 1 + sum(each is value for values in context.holders for each in values.values())
                 if _holders(cell) - ours <= _ONE:
@@ -66,7 +67,8 @@ class Variables:
         return found
 
 
-def _contents(cell: types.CellType) -> Any:
+def contents(cell: types.CellType) -> Any:
+    """What a cell holds; UNBOUND where it holds nothing."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -143,7 +145,7 @@ def _containers(variables: Variables) -> list[tuple[Any, Any]]:
 def _looked_into(value: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
     """What a value holds that may change, with a copy of it, and the values that it reaches; UnsupportedError where that is not known."""
     if type(value) is list:
-        return [(value, list(value))], value
+        return [(value, list(value))], [] if packed(value) is not None else value
     if isinstance(value, dict):
         return [(value, dict(value))], list(value.values())
     if isinstance(value, (tuple, set, frozenset)):
@@ -151,7 +153,7 @@ def _looked_into(value: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
     if isinstance(value, np.ndarray):
         return [(value, value.copy())], []
     if isinstance(value, types.FunctionType):
-        return [], [held for cell in value.__closure__ or () if (held := _contents(cell)) is not UNBOUND]
+        return [], [held for cell in value.__closure__ or () if (held := contents(cell)) is not UNBOUND]
     if isinstance(value, (*_CONSTANTS, types.ModuleType, type)) or _is_own(value):
         return [], []
     if is_object(value) and hasattr(value, "__dict__"):

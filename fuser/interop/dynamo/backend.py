@@ -14,6 +14,7 @@ from torch.fx.graph import _BoxedCodeGen
 
 from fuser.interop.dynamo.decompositions import decompositions
 from fuser.interop.dynamo.divide import divided
+from fuser.interop.dynamo.preserved import preserved
 
 _BACKENDS = {"cpu": "c", "cuda": "triton"}
 
@@ -54,4 +55,5 @@ def fuser(module: GraphModule, inputs: Sequence[Any], **options: Any) -> Callabl
         decompositions=decompositions(),
         partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
     )
-    return compiler(module, inputs)  # type: ignore[no-any-return]
+    with preserved():
+        return compiler(module, inputs)  # type: ignore[no-any-return]

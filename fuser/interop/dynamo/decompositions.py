@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from fuser.interop.dynamo.preserved import operators
+
 aten = torch.ops.aten
 _MORE = (
     *("silu", "leaky_relu_backward", "linalg_vector_norm", "dist", "round.decimals", "ldexp", "grid_sampler_2d", "narrow_copy"),
     *("permute_copy", "view_copy", "unbind_copy", "tril_indices", "triu_indices", "rrelu_with_noise_backward", "as_strided_scatter"),
-    *("upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    *("adaptive_max_pool2d", "adaptive_max_pool3d"),
 )  # fmt: skip
 _EACH = (
     *(
@@ -79,12 +81,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten._cdist_backward.default] = _distances_backward
     table[aten._pdist_forward.default] = _distances_of_pairs
     table[aten._weight_norm_interface_backward.default] = _weight_norm_backward
+    table[aten._embedding_bag_backward.default] = _embedding_bag_backward
+    table[aten._embedding_bag_per_sample_weights_backward.default] = _embedding_bag_weights_backward
     table[aten._foreach_norm.Scalar] = _each(torch.linalg.vector_norm)
+    table[aten._foreach_clone.default] = _each(torch.clone)
     for name in _EACH:
         packet = getattr(aten, f"_foreach_{name}")
         for overload in packet.overloads():
             if not overload.endswith("out"):
                 table[getattr(packet, overload)] = _each(getattr(torch, name))
+    for pair in operators():
+        for op in pair:
+            table.pop(op, None)
     # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
     table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
     return table
@@ -157,6 +165,38 @@ def _weight_norm_backward(
     others = [d for d in range(v.dim()) if d != dim]
     along = (v * grad).sum(others, keepdim=True)
     return (g / norms) * (grad - v * (along / (norms * norms))), along / norms
+
+
+_SUM, _MEAN = 0, 1  # modes of embedding bags
+
+
+def _embedding_bag_backward(
+    grad: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, bags: torch.Tensor, sizes: torch.Tensor, largest: torch.Tensor,
+    count: int, scale_grad_by_freq: bool, mode: int, sparse: bool, per_sample_weights: torch.Tensor | None, padding_idx: int = -1,
+) -> Any:  # fmt: skip
+    """The gradient of the weight: to each index' row the cotangent of its bag. `bags` is empty where torch did without."""
+    if mode not in (_SUM, _MEAN) or scale_grad_by_freq or sparse:
+        return NotImplemented
+    if mode == _MEAN:
+        grad = grad / sizes.clamp_min(1).unsqueeze(1).to(grad.dtype)
+    rows = grad.index_select(0, _bags(offsets, indices))
+    rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(1)
+    rows = rows if padding_idx < 0 else torch.where((indices != padding_idx).unsqueeze(1), rows, 0)
+    return grad.new_zeros(count, grad.shape[1]).index_add(0, indices, rows)
+
+
+def _embedding_bag_weights_backward(
+    grad: torch.Tensor, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, bags: torch.Tensor, mode: int, padding_idx: int = -1
+) -> torch.Tensor:  # fmt: skip
+    """The gradients of the weights of each index, of sums."""
+    found = (grad.index_select(0, _bags(offsets, indices)) * weight.index_select(0, indices)).sum(1)
+    return found if padding_idx < 0 else torch.where(indices != padding_idx, found, 0)
+
+
+def _bags(offsets: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """The bag of each index."""
+    steps = torch.arange(indices.shape[0], dtype=indices.dtype, device=indices.device)
+    return torch.searchsorted(offsets, steps, right=True) - 1
 
 
 def _each(function: Callable[..., torch.Tensor]) -> Callable[..., list[torch.Tensor]]:

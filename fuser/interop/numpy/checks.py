@@ -40,8 +40,7 @@ def _primitives(names: str) -> frozenset[Primitive]:
 HARMLESS = _primitives(
     "copy stop_gradient neg max min abs sign floor ceil round real imag conj complex select_n clamp name bitcast_convert_type "
     "reduce_max reduce_min cummax cummin scatter scatter-min scatter-max sort top_k tanh atan erf erfc asinh "
-    "broadcast_in_dim reshape transpose squeeze rev slice pad concatenate split iota gather dynamic_slice "
-    "dynamic_update_slice optimization_barrier"
+    "optimization_barrier"
 )
 
 # An infinity or nan in any element of these operands shows in the result.
@@ -273,6 +272,7 @@ class _NonFinite:
         self.producers: dict[Any, Eqn] = {v: eqn for eqn in eqns for v in eqn.outvars}
         self.tainted: set[Var] = {v for v, value in trace.constants.values() if not _all_finite(value)}
         self.precise = tainted
+        self.spans: dict[tuple[Var, int], list[tuple[int, int]]] = {}  # of slices that are looked at, by axis
         self.numbers: list[Var] = []  # single elements of which an infinity or nan is told, though it may be expected
         if tainted:
             self.tainted |= {v for eqn in eqns for v in eqn.operands() if v not in self.producers}
@@ -311,7 +311,26 @@ class _NonFinite:
             for operand in self._handed_on(eqn) if end is not None else ():
                 if end_of.get(operand) not in looked_at:
                     end_of[operand] = end
+            if end is not None and eqn.primitive is V.slice_p and self._in_slices(eqn, end, looked_at):
+                end_of[eqn.invars[0]] = end
         return found
+
+    def _in_slices(self, eqn: Eqn, end: Var, looked_at: set[Var | None]) -> bool:
+        """Whether this slice and those met before have all of an array, differences of neighbours for one, and are looked at."""
+        starts, limits, strides = eqn.params["start_indices"], eqn.params["limit_indices"], eqn.params["strides"]
+        shape = eqn.invars[0].aval.shape
+        parts = [axis for axis, extent in enumerate(shape) if (starts[axis], limits[axis]) != (0, extent)]
+        if len(parts) > 1 or end not in looked_at or (strides is not None and any(step != 1 for step in strides)):
+            return False
+        axis = parts[0] if parts else 0
+        spans = self.spans.setdefault((eqn.invars[0], axis), [])
+        spans.append((starts[axis], limits[axis]))
+        reached = 0
+        for start, limit in sorted(spans):
+            if start > reached:
+                return False
+            reached = max(reached, limit)
+        return reached == shape[axis]
 
     def _handed_on(self, eqn: Eqn) -> Iterator[Var]:
         """The operands of which an infinity or nan in any element shows in the result."""
@@ -413,7 +432,7 @@ def _makes(eqn: Eqn) -> bool:
         if not is_inexact(before):
             return out == np.float16 and before != BOOL
         return _real(out).itemsize < _real(before).itemsize
-    return eqn.primitive not in HARMLESS
+    return eqn.primitive not in HARMLESS and eqn.primitive.fusion is not Fusion.MOVEMENT
 
 
 def _is_number(eqn: Eqn) -> bool:

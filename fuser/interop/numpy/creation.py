@@ -13,6 +13,7 @@ from fuser.interop.numpy.context import Context, supported, untraceable
 from fuser.interop.numpy.dispatch import implements
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order, order_of
+from fuser.interop.numpy.rows import packed
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.numpy.ufuncs import kind_of, operand
 from fuser.lax.values import broadcast_to, literal
@@ -42,6 +43,8 @@ def array(
     ndmin: int = 0,
 ) -> Any:
     """`np.array(value)`, whose nested lists may hold traced arrays."""
+    if (whole := packed(value)) is not None:
+        value, copy = TracedArray(context, whole.value), False
     if isinstance(value, TracedArray):
         made = astype(value, value.dtype if dtype is None else dtype, order, copy=bool(copy))
         if made.scalar:

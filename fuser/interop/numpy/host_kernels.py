@@ -13,6 +13,7 @@ import numpy as np
 
 from fuser.errors import ToolchainError
 from fuser.runtime import sources, toolchain
+from fuser.runtime.memory import empty
 
 FEWEST = 1 << 14  # elements, below which NumPy's call costs less than what a kernel saves
 SAMPLE = 2048  # of select.c
@@ -91,11 +92,25 @@ def counts(x: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
     kernel = _histogram(x.dtype) if fits else None
     if kernel is None:
         return None
-    found = np.zeros((TABLES, len(edges) - 1), np.int64)
-    scale = np.array([edges[0], edges[-1] - edges[0]], x.dtype)
-    bins = ctypes.c_int64(len(edges) - 1)
-    kernel(_pointer(x), ctypes.c_int64(x.size), _pointer(scale), bins, _pointer(edges), _pointer(found))
+    bins = len(edges) - 1
+    found = np.zeros((TABLES, bins), np.int64)
+    kernel(
+        _pointer(x),
+        ctypes.c_int64(x.size),
+        _pointer(_scale(edges)),
+        ctypes.c_int64(bins),
+        _pointer(edges),
+        _pointer(found),
+    )
     return found.sum(axis=0)
+
+
+def _scale(edges: np.ndarray) -> np.ndarray:
+    """What histogram.c knows of bins: how near an edge a computed index may be wrong follows from the edges' own rounding."""
+    first, last, bins = float(edges[0]), float(edges[-1]), len(edges) - 1
+    width = last - first
+    near = 16 * float(np.finfo(edges.dtype).eps) * bins * (1 + max(abs(first), abs(last)) / width)
+    return np.array([edges[0], edges[-1] - edges[0], bins / width, near if near < 1 / 16 else 1.0], edges.dtype)
 
 
 def positions(mask: np.ndarray) -> np.ndarray | None:
@@ -103,7 +118,7 @@ def positions(mask: np.ndarray) -> np.ndarray | None:
     kernel = _compaction(8, "positions") if _is_large_mask(mask) else None
     if kernel is None:
         return None
-    found = np.empty(np.count_nonzero(mask), np.int64)
+    found = empty((int(np.count_nonzero(mask)),), np.dtype(np.int64))
     kernel(_pointer(mask), ctypes.c_int64(mask.size), _pointer(found))
     return found
 
@@ -114,7 +129,7 @@ def selected(x: np.ndarray, mask: np.ndarray) -> np.ndarray | None:
     kernel = _compaction(x.itemsize, "selected") if fits and _is_large_mask(mask) else None
     if kernel is None:
         return None
-    found = np.empty(np.count_nonzero(mask), x.dtype)
+    found = empty((int(np.count_nonzero(mask)),), x.dtype)
     kernel(_pointer(mask), ctypes.c_int64(mask.size), _pointer(x), _pointer(found))
     return found
 

@@ -14,6 +14,7 @@ import numpy as np
 from fuser.errors import UnsupportedError
 from fuser.interop.numpy.checks import in_numpy, notice_out_of_bounds
 from fuser.interop.numpy.context import to_dtype, untraceable
+from fuser.interop.numpy.spans import Span, span, windowed
 from fuser.interop.numpy.traced import TracedArray, Value, View, wrap
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL
@@ -89,6 +90,8 @@ def _part(part: Any) -> Any:
         part = np.asarray(value)
         return part if part.ndim or part.dtype == BOOL else int(operator.index(part[()]))
     if isinstance(part, slice):
+        if (found := span(part)) is not None:
+            return found
         return slice(*(None if b is None else operator.index(b) for b in (part.start, part.stop, part.step)))
     if isinstance(part, list):
         return np.asarray(part, dtype=None if part else np.intp)
@@ -103,6 +106,10 @@ def is_basic(parts: tuple[Any, ...]) -> bool:
 def getitem(x: TracedArray, index: Any) -> Any:
     """`x[index]`: a view, a copy, a scalar, or a `Selected`."""
     parts = normal(index, x)
+    if any(type(p) is Span for p in parts):
+        x, parts = windowed(x, parts)
+        if all(type(p) is slice and p == slice(None) for p in parts):
+            return x
     check_bounds(parts, x.shape)
     if is_basic(parts):
         return _basic_view(x, parts)
@@ -237,6 +244,10 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
         from fuser.interop.numpy.creation import array
 
         value = array(x._context, value)
+    if any(type(p) is Span for p in parts):
+        x, parts = windowed(x, parts)
+        if all(type(p) is slice and p == slice(None) for p in parts) and _is_view_alike(value, x):
+            return  # likewise
     mask = _traced_mask(parts)
     if mask is not None:
         return _assign_masked(x, mask, value)
@@ -252,6 +263,12 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
     if is_basic(parts):
         return x.write(_assign_basic(x, x.value, parts, new), parts, new)
     x.write(_assign_positions(x, parts, new), parts, new)
+
+
+def _is_view_alike(value: Any, x: TracedArray) -> bool:
+    """Whether a value is the view that `x` is, taken at another time."""
+    alike = isinstance(value, TracedArray) and value._view is not None and value._base is x._base
+    return alike and value._view.index == x._view.index  # type: ignore[union-attr]
 
 
 def _same_index(a: Any, parts: tuple[Any, ...]) -> bool:

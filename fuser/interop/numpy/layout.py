@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fuser.interop.numpy.rows import packed
+from fuser.interop.numpy.spans import Span
 from fuser.interop.numpy.traced import TracedArray
 
 Order = tuple[int, ...] | None
@@ -40,9 +42,13 @@ def strides_of(x: Any) -> tuple[int, ...]:
         return dense_strides(x.shape, x.dtype.itemsize, None)
     array = _model(shape, owner.dtype, owner._strides or dense_strides(shape, itemsize, owner.order))
     for view in x.views():  # which lies alike wherever in an axis it lies
-        first = tuple(0 if type(part) is TracedArray else part for part in view.index) if view.at_values else None
-        array = view.read(array) if first is None else array[first]
+        array = array[tuple(map(_at_first, view.index))] if view.at_values else view.read(array)
     return array.strides if array.shape == x.shape else dense_strides(x.shape, x.dtype.itemsize, None)
+
+
+def _at_first(part: Any) -> Any:
+    """A part of an index that values decide, as it is at the beginning of the array."""
+    return 0 if type(part) is TracedArray else part.first if type(part) is Span else part
 
 
 def _model(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...]) -> np.ndarray:
@@ -117,6 +123,8 @@ def laid_out(function: Any, args: Any, kwargs: Any, result: Any) -> Any:
 def _leaves(values: Iterable[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:
+        if (whole := packed(value)) is not None:
+            value = whole[0] if whole.ndim > 1 else whole  # type: ignore[index]  # rows lie alike
         found += _leaves(value) if isinstance(value, (list, tuple)) else [value]
     return found
 

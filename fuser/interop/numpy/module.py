@@ -5,6 +5,7 @@ Arrays that a function makes must be able to take traced values: `np.zeros(n)` i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,62 @@ _MAKERS = (
     "hanning",
     "hamming",
     "blackman",
+)
+# Functions of one array, which may be a list of numbers and arrays that the program alone knows.
+_OF_LISTS = frozenset(
+    [
+        "mean",
+        "sum",
+        "prod",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "std",
+        "var",
+        "median",
+        "percentile",
+        "quantile",
+        "argmax",
+        "argmin",
+        "any",
+        "all",
+        "cumsum",
+        "cumprod",
+        "sort",
+        "argsort",
+        "diff",
+        "dot",
+        "ptp",
+        "average",
+        "nanmean",
+        "nansum",
+        "nanmax",
+        "nanmin",
+        "nanstd",
+        "nanvar",
+        "nanmedian",
+        "count_nonzero",
+        "clip",
+        "round",
+        "around",
+        "corrcoef",
+        "cov",
+        "trapezoid",
+        "flip",
+        "roll",
+        "ravel",
+        "reshape",
+        "squeeze",
+        "transpose",
+        "shape",
+        "ndim",
+        "size",
+        "histogram",
+        "convolve",
+        "correlate",
+        "gradient",
+    ]
 )
 KNOWN_BYTES = 512  # of arrays from outside that a trace may compute with; larger ones are inputs
 
@@ -67,8 +124,23 @@ class NumpyModule:
         if name == "polynomial":  # whose functions are traced as the user's are
             outside = self._context.outside
             return outside.visit(value, outside.held_node(value, "np.polynomial"), "np.polynomial")
+        if name in _OF_LISTS:
+            return self._of_lists(value)
         found = replacement(value, f"np.{name}")
         return value if found is None else found
+
+    def _of_lists(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of NumPy's that takes lists of traced values too."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*map(self._as_array, args), **kwargs)
+
+        return call
+
+    def _as_array(self, value: Any) -> Any:
+        plain = type(value) not in (list, tuple) or not creation.holds_traced(value)
+        return value if plain else creation.array(self._context, value)
 
     def _maker(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.creation import array, common_dtype
 from fuser.interop.numpy.dispatch import Handler, implements, numpy_function
 from fuser.interop.numpy.indexing import Selected, unknown_shape
+from fuser.interop.numpy.rows import joined, packed
 from fuser.interop.numpy.traced import TracedArray, Value, View
 from fuser.interop.numpy.ufuncs import operand
 from fuser.lax.values import axes_of, axis_of
@@ -285,6 +286,10 @@ def _unstack(context: Context, x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
 
 def _joining(name: str) -> Handler:
     def handler(context: Context, arrays: Any, *args: Any, **kwargs: Any) -> TracedArray:
+        if not kwargs.keys() - {"axis"} and (whole := packed(arrays)) is not None:
+            found = joined(name, whole, *args, **kwargs)
+            if found is not None:
+                return TracedArray(context, found.value)
         arrays = list(arrays)
         if any(isinstance(a, Selected) for a in arrays):
             raise unknown_shape()

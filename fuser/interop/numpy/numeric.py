@@ -27,6 +27,7 @@ from fuser.numpy import indexing
 from fuser.numpy.at import IndexUpdateRef
 from fuser.numpy.series import convolved
 from fuser.ops import elementwise as E
+from fuser.ops.windows import sliding_windows_p
 from fuser.trace.core import bind
 
 
@@ -400,9 +401,7 @@ def _sliding_window_view(
     np.lib.stride_tricks.sliding_window_view(np.broadcast_to(np.int8(0), array.shape), window_shape, axis)  # its errors
     value = array.lifted()
     for dimension, span in zip(map(int, axes), map(int, spans)):
-        starts = np.arange(value.shape[dimension] - span + 1)
-        windows = fnp.take(value, starts[:, None] + np.arange(span), axis=dimension)
-        value = fnp.moveaxis(windows, dimension + 1, -1)
+        value = sliding_windows_p.bind(value, dimensions=(dimension,), window=(span,), strides=(1,), dilation=(1,))
     return TracedArray(context, value, guard="writing to windows cannot be traced|use .copy()")
 
 

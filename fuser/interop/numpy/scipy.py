@@ -29,6 +29,8 @@ _SAME = (
     "log_ndtr",
     "i0",
     "i1",
+    "j0",
+    "j1",
     "xlogy",
     "xlog1py",
     "entr",

@@ -113,7 +113,27 @@ def _power(x: Any, y: Any) -> Any:
             return _repeated(x, int(exponent.real))
         if exponent == 0.5 and not is_complex(x.dtype):
             return bind(E.sqrt_p, x)
+        if x.dtype in (np.float32, np.float64) and float(exponent) in SHORT_POWERS:
+            return _short_power(x, float(exponent))
     return U.power(x, y)
+
+
+# Exponents whose powers are few products, roots and quotients, within 3 eps.
+SHORT_POWERS = frozenset((5.0, 6.0, 7.0, 8.0, -2.0, -3.0, -4.0, 1.5, 2.5, 3.5, -0.5, -1.5, -2.5))
+
+
+def _short_power(x: Any, exponent: float) -> Any:
+    """x to a whole or half exponent. One below -1/2 inverts first, so that nothing underflows before the result does."""
+    whole, half = divmod(abs(exponent), 1.0)
+    if half:  # of -0 and -inf as of 0 and inf
+        infinite = U.equal(x, literal(-np.inf, x.dtype))
+        x = M.select(infinite, bind(E.abs_p, x), U.add(x, literal(0.0, x.dtype)))
+    if exponent == -0.5:
+        return U.divide(literal(1.0, x.dtype), bind(E.sqrt_p, x))
+    if exponent < 0:
+        x = U.divide(literal(1.0, x.dtype), x)
+    power = _repeated(x, int(whole))
+    return bind(E.mul_p, power, bind(E.sqrt_p, x)) if half else power
 
 
 def _repeated(x: Any, exponent: int) -> Any:

@@ -1,8 +1,8 @@
 """Gathers and scatters as movement and selection, so that they fuse. Graph → Graph.
 
 An index that counts along its own dimension (`x[arange(n), label]`) becomes a batching dimension; a scatter of at most one
-window a row becomes a selection, one of a single window an update of a slice; and a gather of a computed value computes
-only what it reads.
+window a row becomes a selection, one of a single window an update of a slice; a gather from evenly spaced places becomes slices
+and windows; and another gather of a computed value computes only what it reads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from fuser.ops import movement as M
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, fill_of, gather_p, placed, selectable
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
+from fuser.passes.analysis.affine import components
+from fuser.passes.indexing.regular_gather import as_windows
 from fuser.passes.indexing.regular_scatter import as_regular
 from fuser.trace.stage import stage
 
@@ -42,11 +44,13 @@ def canonicalize_indexing(graph: Graph) -> Graph:
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
         if eqn.primitive is gather_p:
-            eqn = _by_rows(eqn, rewriter)
-            result = _sunk(eqn, rewriter)
+            result = _at_even_places(eqn, rewriter)
+            if result is None:
+                eqn = _by_rows(eqn, rewriter)
+                result = _sunk(eqn, rewriter)
         elif eqn.primitive in COMBINE:
             eqn = _by_rows(eqn, rewriter)
-            index = _constant(eqn.invars[1], rewriter)
+            index = rewriter.constant(eqn.invars[1])
             result = None if index is None else _at_known(eqn, rewriter, index)
             result = result or _selected(eqn, rewriter) or _at_one_index(eqn, rewriter)
         else:
@@ -154,7 +158,7 @@ def _at_one_index(eqn: Eqn, rewriter: Rewriter, known: np.ndarray | None = None)
     sizes = window_sizes(x.aval, updates.aval, numbers)
     component = {d: k for k, d in enumerate(numbers.scatter_dims_to_operand_dims)}
     bounds = [x.aval.shape[d] - sizes[d] for d in component]
-    known = _constant(indices, rewriter) if known is None else known
+    known = rewriter.constant(indices) if known is None else known
     line = None if known is None else known.reshape(-1)
     inside = None if line is None else all(0 <= start <= high for start, high in zip(line, bounds))
     clips = GatherScatterMode.from_any(eqn.params["mode"]) is GatherScatterMode.CLIP
@@ -187,12 +191,6 @@ def _at_known(eqn: Eqn, rewriter: Rewriter, indices: np.ndarray) -> Operand | No
     return result
 
 
-def _constant(operand: Operand, rewriter: Rewriter) -> np.ndarray | None:
-    """The value of a constant of the program."""
-    graph = rewriter.graph
-    return next((np.asarray(c) for v, c in zip(graph.constvars, graph.consts) if v is operand), None)
-
-
 def _element(line: Any, k: int) -> Any:
     return M.reshaped(M.slice_p.bind(line, start_indices=(k,), limit_indices=(k + 1,), strides=None), ())
 
@@ -210,6 +208,16 @@ def _spliced(graph: Graph, eqn: Eqn, rewriter: Rewriter) -> Operand | None:
         return None
     (out,) = rewriter.splice(graph, eqn.invars, rewriter.source)
     return out
+
+
+# Gathers from evenly spaced places.
+
+
+def _at_even_places(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
+    """The gather as slices and windows."""
+    starts = components(eqn.invars[1], rewriter)
+    graph = None if starts is None else as_windows(eqn, starts)
+    return None if graph is None else _spliced(graph, eqn, rewriter)
 
 
 # Gathers of computed values.

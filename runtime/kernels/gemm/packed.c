@@ -423,7 +423,11 @@ static FUSED void deep_product(const job *given, int threads) {
 
 // Few rows and a large B: a block of B is packed and used up while it lies in the second cache, and never comes back from
 // memory. Each task is a strip of columns, whose sums go on over all blocks of k.
-#define FLAT_ROWS 1024
+#ifdef BY_TABLES
+#define FLAT_ROWS 1024  // of windows, which overlap
+#else
+#define FLAT_ROWS (PANELS * MR)  // more of A would not stay in the second cache from one block of B to the next
+#endif
 #define FLAT_BYTES (1 << 20)  // of B, from which it would leave the cache before it is used
 #define FLAT_BLOCK (512 << 10)  // bytes of a packed block
 static int is_flat(const job *j) { return j->M <= FLAT_ROWS && j->K * j->N * (int64_t)sizeof(T) >= FLAT_BYTES; }

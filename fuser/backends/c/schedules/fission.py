@@ -9,7 +9,7 @@ up to four times as long where its microcode guards against speculation, and no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
@@ -17,7 +17,7 @@ from fuser.backends.c.function import Part
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
-from fuser.kernel.kernel import Kernel
+from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_of, operands, own_axes
 
@@ -49,17 +49,23 @@ def write(
     element: Callable[[Part], object],
     nodes: Sequence[Scalar] | None = None,
 ) -> None:
-    """The loops over a block of `total` elements, at most `room`. `element` defines the axes where the counter stands. Results
-    are stored by the last loop, since an array may be read and written in place. `nodes`: those that are not there yet."""
+    """The loops over a block of `total` elements, at most `room`. `element` defines the axes where the counter stands. A result
+    is stored by the loop that computes it, unless a later one may read that memory, and read from there. `nodes`: those that
+    are not there yet."""
     nodes = [node for node in (piece.nodes if nodes is None else nodes) if node not in writer.env]
     loops = _loops(piece, nodes)
     cheap = dict.fromkeys(node for node in nodes if _again(piece, node))
-    held = _between(piece, loops, cheap)
+    stored = _stored(writer, piece, loops, cheap)
+    between = _between(piece, loops, cheap, stored)
+    early = [store for store in stored if stored[store] < len(loops) - 1]
+    kept = {store.value: store for store in early if _dense(writer, store)}
+    held = [node for node in between if node not in kept]
     for node in held:
         writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_block", room)
     with writer.scope():
-        for run in loops:
-            if run is not loops[-1] and not any(node in held for node in run):
+        for number, run in enumerate(loops):
+            leaving = [store for store in piece.stores if stored[store] == number]
+            if not leaving and not any(node in held for node in run):
                 continue
             single = bool(run) and run[0] in piece.single
             if not single:
@@ -68,16 +74,18 @@ def write(
             if single:
                 writer.do('__asm__ volatile ("");')  # which no vector loop has
             element(x)
-            _run(writer, piece, run, held, cheap, run is loops[-1])
-            if run is loops[-1]:
-                for store in piece.stores:
-                    writer.leave(store)
+            wanted = {v for store in leaving for v in (store.value, *computed(store.offset))}
+            _run(writer, piece, run, held, cheap, wanted)
+            for store in leaving:
+                writer.leave(store)
+                if kept.get(store.value) is store:
+                    writer.env[store.value] = writer.target(store)
             writer.close()
 
 
 def block_of(piece: Piece) -> int:
     """Elements of a block, so that the arrays between the loops stay in the core's own cache."""
-    held = _between(piece, piece.fission, [node for node in piece.nodes if _again(piece, node)])
+    held = _between(piece, piece.fission, [node for node in piece.nodes if _again(piece, node)], {})
     size = sum(4 if n.dtype == BOOL else max(n.dtype.itemsize, 4) for n in held)
     return next((b for b in (BLOCK, BLOCK // 2, BLOCK // 4) if b * size <= BLOCK_BYTES), BLOCK // 8)
 
@@ -95,22 +103,65 @@ def _again(piece: Piece, node: Scalar) -> bool:
     return _cheap(node) and node not in piece.alone
 
 
-def _between(piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[Scalar]) -> list[Scalar]:
-    """What later loops read, but for what costs no more to compute again."""
-    number = {node: k for k, run in enumerate(loops) for node in run}
-    last = len(loops) - 1
+def _between(
+    piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[Scalar], stored: Mapping[Store, int]
+) -> list[Scalar]:
+    """What later loops read, but for what costs no more to compute again. `stored`: the loops of stores that are not of the last."""
+    number = _numbers(loops)
     read: set[Scalar] = set()
-    needed = [(o, at) for node, at in number.items() for o in operands(node)]
-    needed += [(v, last) for s in piece.stores for v in (s.value, *computed(s.offset))]
-    while needed:
-        node, at = needed.pop()
-        if number.get(node, at) >= at or node in read:
-            continue
-        if node in cheap:
-            needed += [(o, at) for o in operands(node)]
-        else:
+    for node, at in _reads(piece, loops, cheap, stored):
+        if node not in cheap and number.get(node, at) < at:
             read.add(node)
     return [node for node in number if node in read and node.op != "const"]
+
+
+def _numbers(loops: Sequence[Sequence[Scalar]]) -> dict[Scalar, int]:
+    """The loop that computes each node."""
+    return {node: number for number, run in enumerate(loops) for node in run}
+
+
+def _reads(
+    piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[Scalar], stored: Mapping[Store, int]
+) -> set[tuple[Scalar, int]]:
+    """The nodes that are read, each with the loops that read it; what is cheap is computed there, and reads what it needs."""
+    last = len(loops) - 1
+    needed = [(o, at) for node, at in _numbers(loops).items() if node not in cheap for o in operands(node)]
+    needed += [(v, stored.get(s, last)) for s in piece.stores for v in (s.value, *computed(s.offset))]
+    found: set[tuple[Scalar, int]] = set()
+    while needed:
+        read = needed.pop()
+        if read not in found:
+            found.add(read)
+            node, at = read
+            needed += [(o, at) for o in operands(node)] if node in cheap else []
+    return found
+
+
+def _stored(
+    writer: Elementwise, piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[Scalar]
+) -> dict[Store, int]:
+    """The loop of each store: the one that computes its value where no later one reads an array that may be the same memory
+    at the same element; else the last."""
+    number, last = _numbers(loops), len(loops) - 1
+    loads: dict[int, int] = {}  # by array, the last loop that reads it
+    for node, at in {*_reads(piece, loops, cheap, {}), *number.items()}:
+        if node.op == "load" and (node in cheap or number.get(node) == at):
+            loads[node.attr.param] = max(loads.get(node.attr.param, 0), at)
+    found = {}
+    for store in piece.stores:
+        at = last if store.value in cheap or computed(store.offset) else number.get(store.value, last)
+        safe = all(loads.get(param, 0) <= at for param in writer.overwritten(store.param))
+        found[store] = at if safe else last
+    return found
+
+
+def _dense(writer: Elementwise, store: Store) -> bool:
+    """Whether later loops may read a stored value where it lies: one after the other, and as a block would hold it."""
+    vector, offset, node = writer.loops.vector, store.offset, store.value
+    param = writer.kernel.params[store.param]
+    plain = store not in writer.targets and not any(isinstance(atom, Div) for atom in offset.atoms)
+    same = param.dtype == node.dtype and spell.storage(param.dtype) == spell.held(node.dtype)
+    return same and plain and vector is not None and offset.coefficient(vector) == 1
 
 
 def _run(
@@ -119,12 +170,11 @@ def _run(
     run: Sequence[Scalar],
     held: Collection[Scalar],
     cheap: Collection[Scalar],
-    last: bool,
+    leaving: Collection[Scalar],
 ) -> None:
-    """One loop's nodes; what is cheap is computed in each loop that reads it, and in no other."""
-    wanted = {o for node in run if node not in cheap for o in operands(node)}
-    if last:
-        wanted |= {v for s in piece.stores for v in (s.value, *computed(s.offset))}
+    """One loop's nodes, of which the values `leaving` are stored; what is cheap is computed in each loop that reads it, and in
+    no other."""
+    wanted = {o for node in run if node not in cheap for o in operands(node)} | {*leaving}
     for node in reversed(list(cheap)):
         wanted |= set(operands(node)) if node in wanted else set()
     for node in cheap:

@@ -91,7 +91,9 @@ class LoopKernel(Emitter):
         extent = self.loops.extents[self.vector]
         length = self.strip or (extent if extent < LANES else self.width)
         nodes = self._nodes()
-        lanes = masking.lanes(self, nodes, self.kernel.stores, length)
+        lanes = masking.lanes(
+            self, nodes, self.kernel.stores, length, long=self._subgroup() and masking.laborious(nodes)
+        )
         if length > lanes and not masking.dear(nodes):
             return 0  # two vectors of a carry that is masked lie in memory, where one stays in a register
         if lanes and self.strip is None:

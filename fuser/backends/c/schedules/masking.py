@@ -60,9 +60,11 @@ def lanes(
     extent: int,
     reductions: int = 0,
     wide: bool = False,
+    long: bool = False,
 ) -> int:
     """Numbers of a vector, where rows of `extent` elements along it take less time under masks than without; else 0.
-    `wide`: the `narrow_loads` are read into 32 bits first."""
+    `wide`: the `narrow_loads` are read into 32 bits first. `long`: an element takes so many operations that compilers make no
+    vectors of half the length for what is left."""
     nodes = list(nodes)
     width, narrow = _width(writer, nodes, stores)
     if not width or not 1 < extent < LONGEST * width or extent % width == 0:
@@ -71,7 +73,7 @@ def lanes(
         return 0  # vectors are as long as the narrowest number asks, and gcc has no masked stores of tests
     if extent > width and not dense(writer, nodes):
         return 0  # compilers take strided numbers apart in registers, but not under a mask
-    alone = extent % width % (width // HALVES)
+    alone = extent % width % (width if long else width // HALVES)
     return width if alone * (_cost(nodes) + REDUCING * reductions) >= DEAR else 0
 
 
@@ -152,6 +154,13 @@ def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
 def dear(nodes: Iterable[Scalar]) -> bool:
     """Whether functions of maths are among the nodes."""
     return any(TARGET.costs.get(node.op, 1) >= REMAINDER for node in nodes)
+
+
+def laborious(nodes: Sequence[Scalar]) -> bool:
+    """Whether functions of maths take so much of each element's time that compilers, which have no vectors of half the length for so
+    many, lose more with what is left than a mask costs the loads."""
+    functions = sum(cost for node in nodes if (cost := TARGET.costs.get(node.op, 1)) >= REMAINDER)
+    return functions >= REMAINDER * max(sum(node.op == "load" for node in nodes), 1)
 
 
 def _cost(nodes: Iterable[Scalar]) -> float:

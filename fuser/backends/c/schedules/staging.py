@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fuser.backends.c.schedules.piece import Piece
 
 SHUFFLED = (2, 3, 4, 8)  # strides that compilers take apart in registers
-LONGEST = 16  # elements of a row
+LONGEST = 16  # elements of a row: those of a vector's length, of which all are needed
 ROWS = 128  # of a block
 FEWEST = 2  # accesses of one stride, for a tile to pay
 X = Variable("x", "int64_t")  # the running row of a block
@@ -57,14 +57,19 @@ def _grouped(kernel: Kernel, vector: Axis, accesses: list[Scalar | Store]) -> It
         access: Access | Store = member.attr if isinstance(member, Scalar) else member
         stride = access.offset.coefficient(vector)
         bits = kernel.params[access.param].dtype.itemsize * 8
-        if not 4 < stride < LONGEST or stride in SHUFFLED or computed(access.offset) or bits not in TRANSPOSED:
+        if not 4 < stride <= LONGEST or stride in SHUFFLED or computed(access.offset) or bits not in TRANSPOSED:
             continue
         rest = access.offset - Affine.of(vector) * stride
         column = rest.offset % stride
         first = rest - column
         tile = found.setdefault((access.param, stride, first), Tile(access.param, first, stride))
         tile.members[member] = column
-    yield from (tile for tile in found.values() if len(tile.members) >= FEWEST and _there(kernel, tile, vector))
+    yield from (tile for tile in found.values() if _enough(tile) and _there(kernel, tile, vector))
+
+
+def _enough(tile: Tile) -> bool:
+    """Whether enough of a row is used for a tile to pay: of the longest rows all, as each element brings a line of its own."""
+    return len(tile.members) >= (tile.stride if tile.stride == LONGEST else FEWEST)
 
 
 def _there(kernel: Kernel, tile: Tile, vector: Axis) -> bool:

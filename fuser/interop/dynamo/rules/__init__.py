@@ -14,6 +14,7 @@ from fuser.interop.dynamo.rules import (
     movement,
     pooling,
     reductions,
+    resampling,
     sorting,
 )
 from fuser.interop.dynamo.rules.table import TABLE, Refused, checking
@@ -31,5 +32,6 @@ __all__ = [
     "movement",
     "pooling",
     "reductions",
+    "resampling",
     "sorting",
 ]

@@ -83,7 +83,7 @@ _remainder(fnp.fmod, "fmod")
 _remainder(fnp.remainder, "remainder")
 
 
-@rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
+@rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor")
 def _div(dtype: np.dtype, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     x, y = operand(x, wide(dtype)), _divisor(dtype, y)
     if rounding_mode == "floor":

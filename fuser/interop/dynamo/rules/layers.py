@@ -13,6 +13,7 @@ from fuser.ops import elementwise as E
 from fuser.trace.core import bind
 
 rule("mm", "bmm", "mv", "dot")(lambda dtype, x, y: fnp.matmul(x, y))
+rule("mm.dtype", "bmm.dtype")(lambda dtype, x, y, *unused: fnp.matmul(x, y, preferred_element_type=dtype))
 
 
 @rule("addmm", "baddbmm", "addmv")
@@ -24,6 +25,12 @@ def _addmm(dtype: np.dtype, start: Any, x: Any, y: Any, beta: Any = 1, alpha: An
         return product
     first = operand(start, own) if beta == 1 else fnp.multiply(operand(start, own), operand(beta, own))
     return fnp.add(product, first)
+
+
+@rule("addbmm")
+def _addbmm(dtype: np.dtype, start: Any, x: Any, y: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    along = lambda v, axis: fnp.reshape(fnp.moveaxis(v, 0, axis), (-1, v.shape[2]) if axis == 0 else (v.shape[1], -1))
+    return _addmm(dtype, start, along(x, 1), along(y, 0), beta, alpha)
 
 
 # Normalisation. Sums are taken in float32 at least.

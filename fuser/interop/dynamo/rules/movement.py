@@ -27,7 +27,7 @@ VIEWS = frozenset(
         *("view.default", "permute.default", "expand.default", "unsqueeze.default", "squeeze.dim", "squeeze.dims"),
         *("slice.Tensor", "select.int", "alias.default", "detach.default", "split_with_sizes.default"),
         *("t.default", "transpose.int", "diagonal.default", "unfold.default"),
-        *("view_as_real.default", "view_as_complex.default", "_conj.default"),
+        *("view.dtype", "view_as_real.default", "view_as_complex.default", "_conj.default"),
     )
 )
 MADE = frozenset(f"aten.{name}" for name in ("full.default", "scalar_tensor.default", "arange.start_step"))
@@ -39,6 +39,18 @@ def _view(dtype: np.dtype, x: Any, shape: Sequence[int]) -> Any:
     size = math.prod(x.shape)
     known = math.prod(e for e in shape if e != -1)
     return fnp.reshape(x, tuple(size // max(known, 1) if e == -1 else e for e in shape))
+
+
+@rule("view.dtype")
+def _bits(dtype: np.dtype, x: Any, *unused: Any) -> Any:
+    """The same memory as elements of another size: the last dimension has more or fewer of them."""
+    if "b" in (dtype.kind, x.dtype.kind) or "c" in (dtype.kind, x.dtype.kind):
+        raise Refused(f"the bits of {x.dtype.name} as {dtype.name}")
+    ratio = dtype.itemsize // x.dtype.itemsize
+    if ratio > 1:
+        x = fnp.reshape(x, (*x.shape[:-1], x.shape[-1] // ratio, ratio))
+    found = lax.bitcast_convert_type(x, dtype)
+    return found if dtype.itemsize >= x.dtype.itemsize else fnp.reshape(found, (*x.shape[:-1], -1))
 
 
 @rule("expand")

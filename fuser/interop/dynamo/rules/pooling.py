@@ -18,6 +18,7 @@ from fuser.lax.values import broadcast_to, literal
 from fuser.transforms.linear import linear_transpose
 
 Offset = tuple[int, ...]
+MAX_CONSTANT_ELEMENTS = 1 << 20  # of a table of positions
 MAX_OFFSETS = 128  # elements of a window that are written out
 
 
@@ -202,8 +203,39 @@ def _adaptive_avg_pool(dtype: np.dtype, x: Any, sizes: Sequence[int]) -> Any:
     return _adaptive(sizes, wide(dtype))(operand(x, wide(dtype)))
 
 
-@rule("_adaptive_avg_pool2d_backward")
-def _adaptive_avg_pool_backward(dtype: np.dtype, grad: Any, x: Any) -> Any:
+def _adaptive_avg_pool_backward(space: int, dtype: np.dtype, grad: Any, x: Any) -> Any:
     own = wide(dtype)
-    [found] = linear_transpose(_adaptive(grad.shape[-2:], own), ArrayType(x.shape, own))(operand(grad, own))
+    [found] = linear_transpose(_adaptive(grad.shape[-space:], own), ArrayType(x.shape, own))(operand(grad, own))
     return found
+
+
+def _adaptive_max_pool(space: int, dtype: np.dtype, x: Any, sizes: Sequence[int]) -> Any:
+    """Maxima and their positions. Windows are as long as the longest: shorter ones have their last element several times."""
+    lead, extents = x.shape[:-space], x.shape[-space:]
+    place: Any = np.zeros((1,) * 2 * space, np.int64)
+    for n, (extent, count) in enumerate(zip(extents, sizes)):
+        windows = np.arange(count)
+        first, last = windows * extent // count, -(-(windows + 1) * extent // count)
+        inside = np.minimum(first[:, None] + np.arange((last - first).max()), last[:, None] - 1)
+        place = place * extent + np.expand_dims(inside, [d for d in range(2 * space) if d not in (n, space + n)])
+    place = fnp.asarray(place.reshape(*sizes, -1))
+    if place.size > MAX_CONSTANT_ELEMENTS:
+        raise Refused(f"positions in adaptive windows of {place.size} elements")
+    values = fnp.take(fnp.reshape(x, (*lead, math.prod(extents))), place, axis=-1, mode="clip")
+    best = fnp.expand_dims(fnp.argmax(values, -1), -1)
+    where = fnp.take_along_axis(broadcast_to(place, values.shape), best, -1, mode="clip")
+    return fnp.squeeze(fnp.take_along_axis(values, best, -1, mode="clip"), -1), fnp.squeeze(where, -1)
+
+
+def _adaptive_max_pool_backward(space: int, dtype: np.dtype, grad: Any, x: Any, indices: Any) -> Any:
+    """Windows may overlap, so that an element may be the largest of several."""
+    own, lead = wide(dtype), math.prod(x.shape[:-space])
+    flat = lambda v: fnp.reshape(v, (lead, math.prod(v.shape[-space:])))
+    where = (fnp.expand_dims(fnp.arange(lead), 1), flat(indices))
+    return fnp.reshape(fnp.zeros_like(flat(x), own).at[where].add(operand(flat(grad), own)), x.shape)
+
+
+for _space in (2, 3):
+    rule(f"_adaptive_avg_pool{_space}d_backward")(functools.partial(_adaptive_avg_pool_backward, _space))
+    rule(f"adaptive_max_pool{_space}d")(functools.partial(_adaptive_max_pool, _space))
+    rule(f"adaptive_max_pool{_space}d_backward")(functools.partial(_adaptive_max_pool_backward, _space))
