@@ -111,7 +111,8 @@ class Surroundings:
         """The equations inside of a kernel that computes an operand from `products`, these included; what `given` ones
         make lies in memory."""
         region = self._region(operand, given)
-        depends = self._depending(region, products) | ({self.maker.get(operand)} & set(products))  # type: ignore[arg-type]
+        depends = self._depending(region, products)
+        depends |= {product for product in products if operand in product.outvars}
         inside = depends | self._recomputed(depends - set(products), region - depends)
         for product in depends & set(products):
             for v in product.invars:

@@ -36,6 +36,7 @@ def test_no_array_of_the_product_is_made(name: str) -> None:
     found = lowered(function, *types)
     kernels = [group for group in found.plan.groups if "attention" in group.ops]
     assert len(kernels) == 1 and not any(group.reason for group in found.plan.groups)
+    assert "a matrix product and reductions of it in one kernel" in found.plan.explain()
     largest = max(aval.size for aval in types)
     assert all(slot.aval.size <= largest for slot in found.plan.slots)
 

@@ -219,7 +219,7 @@ class CooperativeRows(Rows):
             self.define_all(relative.chain)
             largest, rows = (
                 f"{self.name(relative.maximum)}_parts",
-                {*self.spans(relative.maximum.args[0]), CHUNK} - {COLUMN},
+                (self.spans(relative.maximum.args[0]) | {CHUNK}) - {COLUMN},
             )
             before = near(
                 shifted(self, relative, largest, rows, f"{name}_before"),
