@@ -35,7 +35,8 @@ Read = Callable[
     [int, Index, Scalar | None], Scalar
 ]  # the element of the graph's input `number` at an index, under a mask
 F32 = np.dtype("float32")
-PLAIN = ("sum", "max", "min")  # reductions of rows that need no maximum
+POSITIONS = ("argmax", "argmin")
+PLAIN = ("sum", "max", "min", *POSITIONS)  # reductions of rows that need no maximum
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,11 @@ class Attention:
     def online(self) -> Online | None:
         """How the sums are relative to a maximum; None where there is none."""
         return next(iter(self.relative.values()), None)
+
+    @property
+    def positions(self) -> bool:
+        """Whether positions of extremes are among the results."""
+        return any(r.attr.reduction in POSITIONS for r in self.sweep.reductions)
 
     @property
     def itemsize(self) -> int:
@@ -240,6 +246,8 @@ class _Rows(Values):
             (Affine.of(along[d]) if d in along else ZERO) if d in axes else next(kept) for d in range(len(shape))
         )
         element = self.value(eqn.invars[0], inner, None)
+        if reduction in POSITIONS and element.dtype != F32:  # scores are not rounded, which would make some equal
+            raise Refused(f"{eqn.primitive} of scores of 16 bits")
         outer: tuple[tuple[Scalar, int], ...] = ()
         if reduction == "sum":
             element, outer = factored(element, walked)

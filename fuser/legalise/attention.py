@@ -112,6 +112,7 @@ class Surroundings:
         make lies in memory."""
         region = self._region(operand, given)
         depends = self._depending(region, products)
+        depends |= {product for product in products if operand in product.outvars}
         inside = depends | self._recomputed(depends - set(products), region - depends)
         for product in depends & set(products):
             for v in product.invars:

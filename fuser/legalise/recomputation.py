@@ -51,9 +51,10 @@ class Region:
 
 def with_recomputed_scores(graph: Graph, supports: Supports) -> Graph:
     """The graph with kernels that share no weights in memory, where a backend `supports` all that a region needs."""
-    if sum(eqn.primitive.fusion is Fusion.DOT for eqn in graph.eqns) < 3:
+    products = sum(eqn.primitive.fusion is Fusion.DOT for eqn in graph.eqns)
+    if not products or not any(eqn.primitive.fusion is Fusion.REDUCE for eqn in graph.eqns):
         return graph
-    graph = without_gradients_of_maxima(graph)
+    graph = without_gradients_of_maxima(graph) if products >= 3 else graph
     around = Surroundings(graph)
     regions = _regions(around)
     while regions:
@@ -72,7 +73,9 @@ def _regions(around: Surroundings) -> dict[Eqn, Region]:
     seen = set[Eqn]()
     for first in [eqn for eqn in around.order if eqn.primitive.fusion is Fusion.DOT]:
         region = "" if first in seen else _region(around, first)
-        if isinstance(region, str) or not region.sums or len(region.ends) + len(region.products) < 3:
+        if isinstance(region, str) or not region.sums:
+            continue
+        if region.ends and len(region.ends) + len(region.products) < 3:
             continue
         if not seen & set(region.products):
             found[first] = region
@@ -197,6 +200,8 @@ class _Kernels:
             joined = (
                 last is not None and not last.ends and self._add(last, [], [reduction, *last.sums], online=last.online)
             )
+            if not joined and last is not None and not self.region.ends:
+                return "its rows are reduced by more than one kernel, each of which would compute the product"
             if not joined and not self._add(None, [], [reduction], online=True):
                 return self.reason
         for end in ends:

@@ -35,13 +35,16 @@ def weights_of(graph: Graph) -> dict[Eqn, int]:
 
 
 def layouts(graph: Graph) -> tuple[Layout | None, ...]:
-    """The axes of each result, one a dimension; None for those that the first result's rows say. Raises Refused."""
+    """The axes of each result, one a dimension; None for those that the first result's rows say, which reductions beside a reduction
+    share. Raises Refused."""
     ends = weights_of(graph)
     shared: dict[tuple[str, int], Axis | None] = {}
     found: list[Layout | None] = []
     for number, result in enumerate(graph.outvars):
         if is_reduction(graph, result):
-            found.append(_fresh(result) if number == 0 else None)
+            alike = number > 0 and found[0] is not None and is_reduction(graph, graph.outvars[0])
+            alike = alike and result.aval.shape == graph.outvars[0].aval.shape
+            found.append(found[0] if alike else _fresh(result) if number == 0 else None)
             continue
         layout = _fresh(result)
         for role, axis in _roles(graph, ends, result, layout).items():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.primitive import Control, Fusion
 from fuser.ops.attention import attention_p
+from fuser.partition.attention_axes import weights_of
 from fuser.partition.buffers import least
 from fuser.partition.group import FusionGroup, Kind, Plan, Slot
 
@@ -141,8 +142,9 @@ def words(group: FusionGroup) -> str:
         return f"{len(group.parts)} {WORDS[group.kind]}"
     if group.kind is Kind.LOOP:
         return f"{WORDS[group.kind]}, {_iterations(group)}"
-    if any(eqn.primitive is attention_p for eqn in group.graph.eqns):
-        return "attention in one kernel"
+    if (attention := next((e for e in group.graph.eqns if e.primitive is attention_p), None)) is not None:
+        weighs = bool(weights_of(attention.params["graph"]))
+        return "attention in one kernel" if weighs else "a matrix product and reductions of it in one kernel"
     if group.kind is Kind.CONTROL:
         return "control flow driven from Python" if group.reason else "control flow in native code"
     return WORDS[group.kind]

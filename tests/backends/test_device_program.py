@@ -33,6 +33,7 @@ from fuser.runtime.core import native
 from fuser.runtime.executable import KernelStep, LibraryStep
 from fuser.trace.core import EVALUATION
 from tests import cuda_stand_in
+from tests.backends.reduced_product_cases import assigned
 from tests.pallas import one_kernel_cases
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
@@ -131,6 +132,10 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "attention with gradients": (
         lambda q, k, v: fuser.grad(lambda *a: (fuser.nn.dot_product_attention(*a) ** 2).sum(), (0, 1, 2))(q, k, v),
         lambda: tuple(put(1, 40, 2, 16, seed=n) for n in range(3)),
+    ),
+    "nearest and its distance": (
+        lambda x, y: assigned(x.astype("bfloat16"), y.astype("bfloat16")),
+        lambda: (put(90, 24), put(40, 24, seed=1)),
     ),
     "recurrent": (recurrent, lambda: (put(4, 80), put(80, 80), put(9, 4, 80))),
     "counted": (counted, lambda: (put(*SQUARE),)),

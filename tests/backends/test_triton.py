@@ -51,6 +51,7 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
         "forms",
         "attention",
         "products",
+        "reduced products",
         "long",
         "loops",
         "control",

@@ -25,6 +25,7 @@ from tests.backends.attention_cases import ATTENTION, GRADIENTS, grouped
 from tests.backends.horizontal_launch_cases import HORIZONTAL
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.backends.product_cases import PRODUCTS
+from tests.backends.reduced_product_cases import REDUCED_PRODUCTS
 from tests.backends.scatter_cases import COUNTED, IN_ORDER, SCATTERS
 from tests.backends.selection_cases import SELECTIONS
 from tests.lax.test_control_flow import PROGRAMS
@@ -284,6 +285,7 @@ DRAWN: dict[str, tuple[dict[str, Any], Callable[[str, Any], bool], Callable[[], 
     "horizontal": (HORIZONTAL, lambda name, types: False, None),
     "products": (PRODUCTS, lambda name, types: False, None),
     "attention": ({**ATTENTION, **GRADIENTS}, lambda name, types: False, None),
+    "reduced products": (REDUCED_PRODUCTS, lambda name, types: False, None),
     "selections": (SELECTIONS, lambda name, types: any(w in name for w in ("rounds", "float", "half")), None),
     "scatters": (SCATTERS, lambda name, types: name.split()[-1] in ("float32", "bfloat16", "float64"), None),
     "counted scatters": (COUNTED, lambda name, types: "float" in name, None),

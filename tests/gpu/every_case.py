@@ -29,9 +29,12 @@ SUITES = (
         "products",
         "attention",
         "horizontal",
+        "reduced products",
         "loops",
         "control",
         "scatters",
+        "counted scatters",
+        "selections",
         "workloads",
     ),
     *(

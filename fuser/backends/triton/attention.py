@@ -7,14 +7,26 @@ from collections.abc import Sequence
 
 from fuser.backends.triton import spell
 from fuser.backends.triton.attention_kernel import attention
-from fuser.backends.triton.block_sizes import FEW
+from fuser.backends.triton.block_sizes import FEW, attention_tile
 from fuser.backends.triton.emitter import Function
+from fuser.backends.triton.product_cost import (
+    CACHE_BANDWIDTH,
+    LATENCY,
+    REFERENCE,
+    START,
+    Extents,
+    choose,
+    library_seconds,
+)
+from fuser.backends.triton.target import TARGET
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.index import ZERO, Affine, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
+from fuser.ir.target import duration
 from fuser.ir.types import FLOATS, bfloat16, short_dtype
 from fuser.kernel.attention import Attention, Elements, elements, scheduled
+from fuser.kernel.cost import iteration
 from fuser.kernel.kernel import Access, Kernel, Store
 from fuser.kernel.lower import Demand, Sweeping, comments, params, results
 from fuser.partition.attention_axes import layouts
@@ -24,6 +36,9 @@ from fuser.partition.values import Index, Refused, deep_recursion
 DTYPES = (FLOATS[0], bfloat16, FLOATS[2])
 SHORTEST = 16  # the least extent that tl.dot takes
 LONGEST = {2: 256, 4: 128}  # by itemsize, features of a key or of a value that a program's registers hold a block of
+# Shares of the stated rates that kernels of attention reached on an H200, in 16 bits and in float32.
+SHARE, SINGLE_SHARE = 0.45, 0.085
+REDUCED = 5  # operations that a reduction of rows takes of each score, its position and mask included
 MOST_FEATURES = 256  # features of all sums together that a program's registers hold
 
 
@@ -39,7 +54,7 @@ def refusal(eqn: Eqn) -> str | None:
             parts = _of_graph(graph, layouts(graph))
     except Refused as reason:
         return str(reason)
-    return _size_refusal(parts)
+    return _size_refusal(parts) or _slower(parts, products)
 
 
 def _size_refusal(parts: Attention) -> str | None:
@@ -63,6 +78,32 @@ def _size_refusal(parts: Attention) -> str | None:
             f"{rows} queries of {batch} heads would leave most of the GPU idle while a few programs walk along the keys"
         )
     return None
+
+
+def _slower(parts: Attention, products: Sequence[Eqn]) -> str | None:
+    """Why a product whose rows are only reduced is faster beside a kernel that reads it; None where it is not."""
+    if parts.totals:
+        return None
+    rows, batch = (math.prod(a.extent for a in parts.axes[kind]) for kind in ("row", "batch"))
+    walked = math.prod(a.extent for a in parts.walked[0])
+    depths = [score.depth[0].extent for score in parts.scores]
+    apart, machine = 0.0, REFERENCE
+    for depth, eqn in zip(depths, products, strict=True):
+        size = Extents(batch, rows, walked, depth, parts.itemsize, eqn.outvars[0].aval.dtype.itemsize)
+        apart += min(choose(size).seconds, library_seconds(size)) + size.out * batch * rows * walked / machine.copy
+    tile = attention_tile(rows, [], depths, parts.itemsize, parts.positions)
+    programs = batch * -(-rows // tile.m)
+    at_once = machine.units * (8 // tile.warps)
+    full = -(-programs // at_once) * at_once * tile.m / (batch * rows)  # with what is idle in the last round
+    rate = machine.products(parts.itemsize) * (SHARE if parts.itemsize == 2 else SINGLE_SHARE)
+    arithmetic = 2 * batch * rows * walked * sum(tile.depths) * full / rate
+    cache = programs * walked * sum(depths) * parts.itemsize / CACHE_BANDWIDTH
+    elementwise = batch * rows * walked * iteration(parts.sweep.body, (), TARGET)
+    elementwise += batch * rows * walked * len(parts.sweep.reductions) * REDUCED / TARGET.operations
+    together = START + max(arithmetic, elementwise, cache, -(-walked // tile.n) * LATENCY / tile.stages)
+    if together < apart + START:
+        return None
+    return f"with its reductions it is expected to take {duration(together)}, beside them {duration(apart + START)}"
 
 
 def _stores(found: Elements, graph: Graph, layout: Sequence[Layout | None], first: int) -> list[Store]:

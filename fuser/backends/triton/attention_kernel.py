@@ -14,7 +14,7 @@ from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import AttentionTile, attention_tile, smaller_attention_tiles
 from fuser.backends.triton.emitter import NONE, Dims, Emitter, Function, Launch, required
 from fuser.backends.triton.online_sums import shifted
-from fuser.backends.triton.reductions import identity, reduced
+from fuser.backends.triton.reductions import POSITIONS, identity, reduced
 from fuser.backends.triton.tensor_maps import Copied, copied
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
@@ -57,10 +57,11 @@ class AttentionKernel(Emitter):
         self.counts = {kind: self.loops.count(found) for kind, found in parts.axes.items()}
         features = [self.loops.count(total.features) for total in parts.totals]
         depths = [score.depth[0].extent for score in parts.scores]
-        self.tile: AttentionTile = attention_tile(self.counts["row"], features, depths, parts.itemsize)
+        self.tile: AttentionTile = attention_tile(self.counts["row"], features, depths, parts.itemsize, parts.positions)
         self.length = " * ".join(self.extents[axis] for axis in parts.walked[0])
         exact = (t for t in parts.totals if t.value.narrow is not None)
-        self.rounds = parts.itemsize == 2 and all(t.parts(parts.stores, kernel.params) == 2 for t in exact)
+        relative = bool(parts.totals) or parts.online is not None  # of which the largest exponent is 0
+        self.rounds = relative and parts.itemsize == 2 and all(t.parts(parts.stores, kernel.params) == 2 for t in exact)
         self.exponents = _exponents(parts) if self.rounds else set()
         self.begin = "start"  # where a step begins
         self.decided: dict[Scalar, bool] = {}  # tests whose result is known where the text now stands
@@ -246,6 +247,12 @@ class AttentionKernel(Emitter):
             self.line("shift = tl.zeros((M_BLOCK, 1), tl.float32)")
         totals = {total.node: number for number, total in enumerate(parts.totals)}
         for reduction in self._sums():
+            if reduction.attr.reduction in POSITIONS:
+                self.line(
+                    f"{self.name(reduction)}_value = tl.full((M_BLOCK, 1), {identity(reduction.attr)}, tl.float32)"
+                )
+                self.line(f"{self.name(reduction)}_at = tl.full((M_BLOCK, 1), -1, tl.int32)")
+                continue
             shape = f"(M_BLOCK, D_BLOCK{totals[reduction]})" if reduction in totals else "(M_BLOCK, 1)"
             self.line(f"{self.name(reduction)} = tl.full({shape}, {identity(reduction.attr)}, tl.float32)")
 
@@ -400,11 +407,23 @@ class AttentionKernel(Emitter):
             weight = self._inside(self.operand(reduction.args[0]), empty)
             if reduction in totals:
                 self._weigh(name, f"{name}{factor}", weight, *totals[reduction])
+            elif reduction.attr.reduction in POSITIONS:
+                self._extreme(reduction, weight)
             elif reduction.attr.reduction == "sum":
                 self.line(f"{name} = {name}{factor} + tl.sum({self._block(weight)}, axis=1, keep_dims=True)")
             else:
                 found = reduced(reduction.attr, self._block(weight))
                 self.line(f"{name} = combine_{reduction.attr.reduction}({name}, {found})")
+
+    def _extreme(self, reduction: Scalar, value: str) -> None:
+        """Take a block into a row's extreme and its position: the block's extreme first, then where it is, which takes less than pairs."""
+        name, kind = self.name(reduction), reduction.attr.reduction
+        self.line(f"{name}_next = {self._block(value)}")
+        self.line(f"next_value = tl.reduce({name}_next, 1, combine_{kind.removeprefix('arg')}, keep_dims=True)")
+        found = f"({name}_next == next_value) | ({name}_next != {name}_next)"
+        position = f"tl.where({self._inside(f'({found})', 'False')}, column, 0x7FFFFFFF)"
+        self.line(f"next_at = tl.min({position}, axis=1, keep_dims=True)")
+        self.line(f"{name}_value, {name}_at = combine_{kind}({name}_value, {name}_at, next_value, next_at)")
 
     def _needed(self, roots: list[Scalar]) -> list[Scalar]:
         return required(roots, self.parts.sweep.body, self.decided)
@@ -469,6 +488,8 @@ class AttentionKernel(Emitter):
             name = self.name(reduction)
             if reduction in parts.relative:
                 self.line(f"{name} = {name} + nothing")
+            if reduction.attr.reduction in POSITIONS:
+                self.line(f"{name} = {name}_at.to({spell.local(reduction.dtype)})")
             self.env[reduction] = name
             self.varies[reduction] = frozenset((ROW, totals[reduction]) if reduction in totals else (ROW,))
 

@@ -168,8 +168,10 @@ class AttentionTile:
 _HALF_OF_SHARED = 113 << 10
 
 
-def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int) -> AttentionTile:
-    """The tile of attention over so many rows a head. A warp group's product takes 64 rows at least; float32 has no such
+def attention_tile(
+    rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int, positions: bool = False
+) -> AttentionTile:
+    """The tile of attention over so many rows a head; `positions`: those of extremes of scores are kept. A warp group's product takes 64 rows at least; float32 has no such
     products, and its threads hold what they multiply.
 
     Measured on an H200: two programs of one warp group, whose products and exponentials overlap, are faster than one of two; but where
@@ -178,6 +180,10 @@ def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], it
     power = lambda extent: max(16, 1 << (extent - 1).bit_length())
     held, sums = tuple(map(power, depths)), tuple(map(power, features))
     largest = max((*held, *sums))
+    if (
+        not sums and itemsize <= 2 and rows > 64 and largest <= 128 and not positions
+    ):  # what rows have takes few registers
+        return AttentionTile(128, 128, held, (), 8, 3 if largest <= 64 else 2)
     if itemsize > 2:
         keys = 16 if rows <= 16 or len(sums) > 1 else 64 if largest <= 64 else 32
         return AttentionTile(16 if rows <= 16 else 64, keys, (16,) * len(held), sums, 4 if rows <= 16 else 8, 2)

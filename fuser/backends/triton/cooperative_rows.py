@@ -217,15 +217,9 @@ class CooperativeRows(Rows):
         self.varies[reduction] = self.spans(reduction.args[0]) - {COLUMN}
         if (relative := self.online.get(reduction)) is not None:
             self.define_all(relative.chain)
-            largest, rows = (
-                f"{self.name(relative.maximum)}_parts",
-                {*self.spans(relative.maximum.args[0]), CHUNK} - {COLUMN},
-            )
-            before = near(
-                shifted(self, relative, largest, rows, f"{name}_before"),
-                largest,
-                working(spec),
-            )
+            largest, kind = f"{self.name(relative.maximum)}_parts", working(spec)
+            dims = (self.spans(relative.maximum.args[0]) | {CHUNK}) - {COLUMN}
+            before = near(shifted(self, relative, largest, dims, f"{name}_before"), largest, kind)
             whole(self, reduction, relative, f"{name}_parts", before)
             self._move(relative, f"{name}_shift")
         else:

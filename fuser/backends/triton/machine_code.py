@@ -23,6 +23,7 @@ from fuser.backends.triton.product_cost import START, choose
 from fuser.backends.triton.target import MACHINES, Machine
 from fuser.errors import ToolchainError
 from fuser.ir.primitive import Fusion
+from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup, Kind
 
 SECTOR = 32  # bytes that memory hands out at once
@@ -152,7 +153,8 @@ def at_once(threads: int, registers: int, shared: int, machine: Machine = MACHIN
 def _product_seconds(group: FusionGroup, machine: Machine) -> float:
     """Of one product the estimate of its tiles; of attention its operations at the stated rate."""
     products = [eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT]
-    if len(products) == 1 and len(products[0].invars) == 2 and len(products[0].params["dimension_numbers"][0][0]) == 1:
+    matrices = len(products) == 1 and products[0].primitive is not attention_p and len(products[0].invars) == 2
+    if matrices and len(products[0].params["dimension_numbers"][0][0]) == 1:
         return choose(extents(products[0]), machine).seconds - START
     return group.flops / machine.products(_multiplied(group))
 
