@@ -367,3 +367,63 @@ def test_dicts_keep_their_order() -> None:
     for _ in range(2):
         found = accelerated(given)
         assert list(found) == ["z", "a", 1] and found["a"] == list(given)
+
+
+def bits_counted(x):
+    return np.unpackbits(x.view(np.uint8)).sum()
+
+
+def read_after_a_write(x):
+    bits = x.view(np.int64)
+    x[0] = 5.0
+    return bits[:2] + 1
+
+
+def written_through(x):
+    halves = x.view(np.int32)
+    halves[0] = 7
+    halves[3] += 1
+    return x.copy()
+
+
+def parts_of_complex(x):
+    z = x + 2j
+    parts = z.view(float)
+    parts[::2] *= 2
+    return parts.reshape(-1, 2).sum(0), z
+
+
+def pairs_as_complex(x):
+    return x.view(complex) * 1j
+
+
+def bools_as_numbers(x):
+    positive = x > 0
+    return positive.view(np.uint8).sum(), positive.view(np.int8) * 3
+
+
+def scrambled(x):
+    found = x.view(np.uint64)
+    return (found ^ (found >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        bits_counted,
+        read_after_a_write,
+        written_through,
+        parts_of_complex,
+        pairs_as_complex,
+        bools_as_numbers,
+        scrambled,
+    ],
+)
+def test_views_as_another_dtype_share_memory(function):
+    x = np.random.default_rng(3).standard_normal(40)
+    accelerated = accelerate(function, measure=False)
+    for _ in range(2):
+        mine, theirs = x.copy(), x.copy()
+        same(function(theirs), accelerated(mine), 1e-14)
+        np.testing.assert_array_equal(mine, theirs)
+    assert "compiled whole" in accelerated.explain()

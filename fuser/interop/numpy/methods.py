@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from fuser.interop.numpy import dispatch, indexing, linear, movement, numeric, reductions, ufuncs
-from fuser.interop.numpy.context import untraceable
+from fuser.interop.numpy.context import supported, untraceable
 from fuser.interop.numpy.creation import array, astype, copy
 from fuser.interop.numpy.indexing import Selected
 from fuser.interop.numpy.traced import Either, TracedArray, View
+from fuser.ir.types import BOOL
 from fuser.numpy import maths
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer
@@ -159,19 +160,27 @@ def _sort(self: TracedArray, axis: int = -1, kind: Any = None, order: Any = None
 
 
 def _view(self: TracedArray, dtype: Any = None, type: Any = None) -> Any:
-    """As `ndarray.view` without a dtype, or with one of the same width."""
+    """As `ndarray.view`: the same memory, read as another dtype; of another width where the array is dense."""
     if dtype is None:
         return self[...]  # type: ignore[index]
-    wanted = np.dtype(dtype)
-    if wanted.itemsize != self.dtype.itemsize:
-        raise untraceable("x.view(dtype) with another width cannot be traced", "use x.astype")
-    if self.known:
-        return TracedArray(self._context, self.value.view(wanted))
+    old, wanted = self.dtype, np.dtype(dtype)
+    if wanted == old:
+        return self[...]  # type: ignore[index]
+    if wanted.itemsize != old.itemsize and not (self.contiguous and self.order is None and self.shape):
+        raise untraceable("x.view(dtype) with another width cannot be traced where x is not dense", "use a copy of x")
+    supported(wanted)
     from fuser.numpy.methods import _view as bits
 
-    return TracedArray(
-        self._context, bits(self.lifted(), wanted), guard="writing to x.view(dtype) cannot be traced|use .copy()"
-    )
+    read = movement.either(lambda value: value.view(wanted), lambda value: bits(value, wanted))
+    back = movement.either(lambda new: new.view(old), lambda new: bits(new, old))
+    if self.scalar:
+        return TracedArray(self._context, read(self.value), scalar=True)
+    if BOOL in (old, wanted):
+        return self.view_of(View(read, lambda value, new: new, "unsure"), self.contiguous, _BITS)
+    return self.view_of(View(read, lambda value, new: back(new)), self.contiguous)
+
+
+_BITS = "writing to a view of bools as numbers cannot be traced|use .copy()"
 
 
 def _refuse(name: str, way_out: str) -> Callable[..., Any]:
