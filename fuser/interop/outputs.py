@@ -36,7 +36,9 @@ class Owners:
     def __init__(self, results: Sequence[Any]) -> None:
         self.arrays: list[TracedArray] = []
         self._constants: dict[int, tuple[TracedArray, np.ndarray]] = {}
-        self._counts = Counter(id(leaf._owner) for leaf in results if _has_memory(leaf))
+        owners = [leaf._owner for leaf in results if _has_memory(leaf)]
+        self._counts = Counter(map(id, owners))
+        _check_shared(owners)
 
     def view(self, leaf: TracedArray) -> tuple[int, Any] | None:
         """The position of the array whose memory a result shares, and how it is read; None for one of its own.
@@ -64,6 +66,18 @@ class Owners:
 
 
 _SMALL_PART = 4
+
+
+def _check_shared(owners: Sequence[TracedArray]) -> None:
+    """Refuse results that share memory or do not, as values decide."""
+    returned = {id(owner) for owner in owners}
+    taken: dict[int, int] = {number: number for number in returned}  # memory, by the result that may have it
+    for joined, old in owners[0]._context.may_share if owners else ():
+        if id(joined) in returned and any(taken.setdefault(id(array), id(joined)) != id(joined) for array in old):
+            raise untraceable(
+                "returning arrays that share memory where values say so cannot be traced",
+                "return a copy of one of them",
+            )
 
 
 def _has_memory(leaf: Any) -> bool:

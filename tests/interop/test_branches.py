@@ -144,3 +144,51 @@ def test_two_arrays_of_the_same_values_after_a_branch_have_memory_of_their_own(b
         found, wanted = accelerated(np.arange(8.0), y), copied(np.arange(8.0), y)
         same(found, wanted)
         assert not np.shares_memory(*found)
+
+
+def one_side_takes_a_local(x):
+    z = x * 0.5
+    y = np.roll(z, 4)
+    if np.allclose(z, z):
+        y = z
+    return y[1:4], z
+
+
+def both_take_locals(x):
+    z = x * 0.5
+    a, b = z + 1, z + 2
+    if x.sum() > 0:
+        a = z
+    if x.max() > 0:
+        b = z
+    return a, b
+
+
+def a_loop_takes_a_local(x):
+    z = x * 0.5
+    y = z + 1
+    while y.sum() > 0.5 * len(x):
+        y = z
+    return y, z
+
+
+def two_variables_of_a_loop(x):
+    y = z = x * 0.5
+    while np.abs(z).max() > 0.01:
+        z = z * 0.5
+        y = z
+    return y, z
+
+
+@pytest.mark.parametrize(
+    "function", [one_side_takes_a_local, both_take_locals, a_loop_takes_a_local, two_variables_of_a_loop]
+)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_results_share_memory_where_values_say_so(function, sign):
+    x = sign * np.linspace(0.1, 1, 8)
+    accelerated = accelerate(function)
+    for _ in range(3):
+        found, wanted = accelerated(x.copy()), function(x.copy())
+        for mine, theirs in zip(found, wanted):
+            np.testing.assert_array_equal(mine, theirs)
+        assert np.shares_memory(*found) == np.shares_memory(*wanted)

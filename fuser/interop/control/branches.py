@@ -99,7 +99,7 @@ class Branches:
             with telling():
                 *found, event = lax.cond(chosen, sides[0].tracked, sides[1].tracked)
             notice(event)
-            values = carry.place(found, dict.fromkeys(carry.kinds, _JOINED))
+            values = carry.place(found, dict.fromkeys(carry.kinds, _JOINED), carry.shared)
         else:
             values = {}
         result = values.pop(_CHOSEN, None)
@@ -245,7 +245,7 @@ def _common(context: Context, sides: Sequence[_Side], variables: Variables) -> t
         if all(value is None for value in values):
             continue
         given = values[0] if values[0] is not None or name != RESULT else values[1]
-        _check_memory(context, name, sides, before, alone)
+        _check_memory(context, name, sides, before, alone, carry.shared)
         try:
             carry.add(name, given)
             carry.join(name, values)
@@ -264,8 +264,15 @@ def _check_size(context: Context, array: TracedArray) -> None:
         raise untraceable("writing to a large argument in a branch on values cannot be traced", "return the new values")
 
 
-def _check_memory(context: Context, name: str, sides: Sequence[_Side], before: dict[str, Any], alone: set[str]) -> None:
-    """Refuse to join arrays of which others may see or make changes; none may be made from now on to those that are shared."""
+def _check_memory(
+    context: Context,
+    name: str,
+    sides: Sequence[_Side],
+    before: dict[str, Any],
+    alone: set[str],
+    shared: dict[str, list[TracedArray]],
+) -> None:
+    """Refuse to join arrays of which others may see or make changes; none may be made from now on to those that are `shared`."""
     given = [array for _, array in context.arguments]
     for side in sides:
         value = side.after.get(name, before.get(name))
@@ -280,3 +287,4 @@ def _check_memory(context: Context, name: str, sides: Sequence[_Side], before: d
             )
         for array in old:
             array._guard = array._guard or _JOINED
+        shared.setdefault(name, []).extend(old)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,7 @@ class Carry:
     structures: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, list[Kind]] = field(default_factory=dict)
     arrays: list[TracedArray] = field(default_factory=list)
+    shared: dict[str, list[TracedArray]] = field(default_factory=dict)  # memory that variables may have afterwards
 
     def add(self, name: str, value: Any) -> None:
         """Carry a variable, of the kind of this value."""
@@ -64,13 +66,18 @@ class Carry:
             found += [lifted(self.context, leaf, kind) for leaf, kind in zip(leaves, kinds)]
         return found + [array.lifted() for array in self.arrays]
 
-    def place(self, values: Sequence[Any], guards: dict[str, str]) -> dict[str, Any]:
-        """Write values to the arrays, and return those of the variables, as new arrays; `guards` say why some must not be written to."""
+    def place(
+        self, values: Sequence[Any], guards: dict[str, str], shared: dict[str, list[TracedArray]] | None = None
+    ) -> dict[str, Any]:
+        """Write values to the arrays, and return those of the variables, as new arrays; `guards` say why some must not be written to,
+        and `shared` whose memory they may have."""
         rest = iter([np.asarray(v) if isinstance(v, Array) else v for v in values])
         made = {}
         for name, kinds in self.kinds.items():
             leaves = [kind.array(self.context, next(rest), guards.get(name, "")) for kind in kinds]
             made[name] = tree.unflatten(self.structures[name], leaves)
+            if shared and shared.get(name):
+                self.context.may_share += [(leaf, shared[name]) for leaf in leaves if not leaf.scalar]
         for array, value in zip(self.arrays, rest):
             array.will_change()
             array.assignments = None
@@ -114,6 +121,15 @@ def owners(value: Any, name: str) -> list[TracedArray]:
     if value is UNBOUND:
         return []
     return [leaf._owner for leaf in leaves_of(value, name)[0] if type(leaf) is TracedArray and not leaf.scalar]
+
+
+def sharing(heads: dict[str, Any], after: dict[str, Any], level: int) -> dict[str, list[TracedArray]]:
+    """For variables of a loop, arrays from before it, or of other variables, that they may be when it ends."""
+    fresh = {id(array) for name, value in heads.items() for array in owners(value, name)}
+    ended = {name: owners(after[name], name) for name in heads}
+    often = Counter(id(array) for arrays in ended.values() for array in arrays)
+    older = lambda array: array._level < level and id(array) not in fresh
+    return {name: [a for a in arrays if older(a) or often[id(a)] > 1] for name, arrays in ended.items()}
 
 
 def check_memory(

@@ -14,7 +14,7 @@ import numpy as np
 from fuser.errors import FuserError
 from fuser.interop.control.appended import SHARED, Appended, shared_memory
 from fuser.interop.control.branches import Branches
-from fuser.interop.control.carry import Carry, as_flag, changed_names, check_memory, owners, told, truth
+from fuser.interop.control.carry import Carry, as_flag, changed_names, check_memory, owners, sharing, told, truth
 from fuser.interop.control.exits import RESULT
 from fuser.interop.control.rewrite import CONTROL, rewritten
 from fuser.interop.control.sequences import Counted, is_sequence, made_by
@@ -252,7 +252,7 @@ class _Loop:
         notice(event)
         self.control.staged += 1
         unset = dict.fromkeys(self.dead & set(step.changed), UNBOUND)
-        self.variables.write(carry.place(found, step.guards) | unset)
+        self.variables.write(carry.place(found, step.guards, carry.shared) | unset)
         for owner in step.old:
             owner._guard = SHARED
         for each in self.appended:
@@ -311,6 +311,7 @@ class _Step:
             go = self._going(counter)
             self.guards = check_memory(heads, after, self.initial, self.alone, log, level)
             self._check_items(heads, after, log, level)
+            self.carry.shared = sharing(heads, after, level)
             event = told(checks, [*results, go], context.precise)
         return [*results, bind(E.add_p, counter, _first(1)), event, go]
 

@@ -58,6 +58,9 @@ class Context:
         self.write_results = 0  # values that the program computes for them
         self.logs: list[Any] = []  # of writes in loops and branches that are being staged, the innermost last
         self.holders: list[dict[str, Any]] = []  # of variables' values, made to stage those
+        self.may_share: list[
+            tuple[Any, list[Any]]
+        ] = []  # what loops and branches left, and arrays whose memory it may be
         self.scope = 0  # tells apart the blocks in which views were read (fuser.interop.control.state)
         self.precise = False  # whether inputs may hold infinities and nans
         self._constants: dict[tuple[int, np.dtype], tuple[Any, Array]] = {}
