@@ -69,7 +69,9 @@ _SMALL_PART = 4
 
 
 def _check_shared(owners: Sequence[TracedArray]) -> None:
-    """Refuse results that share memory or do not, as values decide."""
+    """Refuse results that share memory or do not, as values decide, or with what a program does not give back."""
+    if owners and any(owner is part for owner in owners for part in owners[0]._context.parts):
+        raise untraceable("returning items of a list that are views of an array cannot be traced", "return copies")
     returned = {id(owner) for owner in owners}
     taken: dict[int, int] = {number: number for number in returned}  # memory, by the result that may have it
     for joined, old in owners[0]._context.may_share if owners else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import fuser
 from fuser.interop import accelerate
+from tests.interop import random_lists
 
 R = np.random.default_rng(11)
 X = R.standard_normal((150, 8))
@@ -368,3 +370,9 @@ def test_windows_at_computed_positions_are_numpys(function: Callable[..., Any], 
     for _ in range(2):
         agree(accelerated(*arguments), function(*arguments))
     assert "compiled whole" in accelerated.explain()
+
+
+def test_random_lists(tmp_path: pathlib.Path) -> None:
+    for seed, (source, function) in enumerate(random_lists.functions(range(20), str(tmp_path))):
+        words = random_lists.difference(function, seed)
+        assert words is None, f"{source}\n{words}"

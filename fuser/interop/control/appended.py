@@ -19,6 +19,7 @@ from fuser.interop.control.names import bound, reads
 from fuser.interop.control.state import UNBOUND, contents
 from fuser.interop.control.values import Differs, Kind, kind_of, leaves_of, lifted
 from fuser.interop.numpy.context import Context, untraceable
+from fuser.interop.numpy.layout import order_of
 from fuser.interop.numpy.rows import packed, rows
 from fuser.interop.numpy.traced import Either, TracedArray
 from fuser.lax.values import literal
@@ -93,9 +94,11 @@ class Appended:
         leaves, structure, whole = self._leaves(value)
         is_array = [type(leaf) is TracedArray and not leaf.scalar for leaf in leaves]
         self.owners = [leaf._owner for leaf, array in zip(leaves, is_array) if array]
+        if any(order_of(leaf) is not None for leaf, array in zip(leaves, is_array) if array):
+            raise Differs("a list")  # rows have the order of C
         copies = [TracedArray(context, leaf.value) if array else leaf for leaf, array in zip(leaves, is_array)]
         kinds = [kind_of(leaf, "an item of a list") for leaf in copies]
-        if any(kind.order is not None or kind.weak is Either for kind in kinds):
+        if any(kind.weak is Either for kind in kinds):
             raise Differs("a list")
         if self._arrays is None:
             self._kinds, self._structure, self._whole = kinds, structure, whole
@@ -121,9 +124,12 @@ class Appended:
         self._arrays = [TracedArray(context, value) for value in nothing]
         return True
 
-    def finish(self, shared: bool) -> None:
-        """Append what the staged iterations made; `shared` where variables may have the same memory."""
+    def finish(self, context: Context, shared: bool, old: Sequence[TracedArray]) -> None:
+        """Append what the staged iterations made; `shared` where variables may have the same memory, and `old` is memory from before
+        the loop that items of lists are parts of."""
         assert self._arrays is not None
+        if any(owner is mine for owner in old for mine in self.owners):
+            context.parts += self._arrays
         guard = SHARED if shared else ""
         columns = [
             rows(array, kind.scalar, kind.weak, guard) for array, kind in zip(self._arrays, self._kinds, strict=True)

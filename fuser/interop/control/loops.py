@@ -256,7 +256,7 @@ class _Loop:
         for owner in step.old:
             owner._guard = SHARED
         for each in self.appended:
-            each.finish(step.shared)
+            each.finish(self.context, step.shared, step.old)
 
 
 def _goes_on(state: Any) -> Any:

@@ -61,6 +61,7 @@ class Context:
         self.may_share: list[
             tuple[Any, list[Any]]
         ] = []  # what loops and branches left, and arrays whose memory it may be
+        self.parts: list[Any] = []  # arrays of items of lists that are parts of other arrays in NumPy
         self.scope = 0  # tells apart the blocks in which views were read (fuser.interop.control.state)
         self.precise = False  # whether inputs may hold infinities and nans
         self._constants: dict[tuple[int, np.dtype], tuple[Any, Array]] = {}
