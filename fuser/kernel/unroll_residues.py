@@ -63,15 +63,12 @@ def _small_matrices(kernel: Kernel) -> tuple[Axis, ...]:
     stores = [store.offset for store in kernel.stores]
     for along, across in itertools.permutations(kernel.parallel, 2):
         size = along.extent * across.extent
-        rows = [
-            row for row in kernel.parallel if row.extent >= ROWS and all(o.coefficient(row) == size for o in stores)
-        ]
-        small = size <= MOST_ELEMENTS and size * len(kernel.nodes) <= MOST_NODES
-        if (
-            not rows
-            or not small
-            or any((o.coefficient(along), o.coefficient(across)) != (1, along.extent) for o in stores)
-        ):
+        if any((o.coefficient(along), o.coefficient(across)) != (1, along.extent) for o in stores):
+            continue
+        # What is asked of sizes, which programs for several hold on to, is asked last.
+        rows = [row for row in kernel.parallel if all(o.coefficient(row) == size for o in stores)]
+        small = rows and size <= MOST_ELEMENTS and size * len(kernel.nodes) <= MOST_NODES
+        if not small or all(row.extent < ROWS for row in rows):
             continue
         read = [offset for offset in _indices(kernel) if index_axes(offset) & {along, across}]
         if along.extent >= LONG_ENOUGH and all(offset.coefficient(along) in (0, 1) for offset in read):
@@ -109,7 +106,7 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
 def _worth_all(kernel: Kernel, axis: Axis, others: int) -> bool:
     """Whether all of a small axis is worth unrolling: elements do different things, rows do not follow each other, or an array is dense
     along the rows that others have side by side."""
-    if others >= ROWS and _crosses(kernel, axis):
+    if _crosses(kernel, axis) and others >= ROWS:
         return True
     if turns(kernel.nodes, axis, axis.extent):
         dear = any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
@@ -122,10 +119,11 @@ def _crosses(kernel: Kernel, axis: Axis) -> bool:
     rows, as in a pixel shuffle: unrolled, a vector takes the rows of both."""
     indices = list(_indices(kernel))
     for row in kernel.parallel:
-        if row is axis or row.extent < FEWEST:
+        if row is axis:
             continue
         steps = {(abs(index.coefficient(axis)), abs(index.coefficient(row))) for index in indices}
-        if (1, axis.extent) in steps and any(own > 1 and dense == 1 for own, dense in steps):
+        crosses = (1, axis.extent) in steps and any(own > 1 and dense == 1 for own, dense in steps)
+        if crosses and row.extent >= FEWEST:
             return True
     return False
 
