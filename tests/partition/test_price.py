@@ -73,7 +73,7 @@ def test_numbers_of_one_lane_are_worth_vectors_from_a_size_on() -> None:
     """A loop over matrices of 3 by 3 holds them in registers; one over 8 by 8 runs products and functions as kernels."""
 
     def loop(a, s):
-        return fuser.lax.fori_loop(0, 300, lambda i, s: fnp.tanh(a @ s) + 0.1 * s @ a, s)
+        return fuser.lax.fori_loop(0, 300, lambda i, s: fnp.tanh(a @ s) + 0.1 * s @ a, s + 0.1)
 
     for n, kind in ((3, "loop"), (8, "control")):
         x = np.random.default_rng(n).normal(size=(n, n)).astype(np.float32) * np.float32(n**-0.5)
