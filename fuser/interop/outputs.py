@@ -72,10 +72,11 @@ def _check_shared(owners: Sequence[TracedArray]) -> None:
     """Refuse results that share memory or do not, as values decide, or with what a program does not give back."""
     if owners and any(owner is part for owner in owners for part in owners[0]._context.parts):
         raise untraceable("returning items of a list that are views of an array cannot be traced", "return copies")
-    returned = {id(owner) for owner in owners}
-    taken: dict[int, int] = {number: number for number in returned}  # memory, by the result that may have it
-    for joined, old in owners[0]._context.may_share if owners else ():
-        if id(joined) in returned and any(taken.setdefault(id(array), id(joined)) != id(joined) for array in old):
+    context = owners[0]._context if owners else None
+    returned = {context.number_of(owner) for owner in owners} if context is not None else set()
+    taken = {number: number for number in returned}  # memory, by the result that may have it
+    for joined, old in context.may_share if context is not None else ():
+        if joined in returned and any(taken.setdefault(number, joined) != joined for number in old):
             raise untraceable(
                 "returning arrays that share memory where values say so cannot be traced",
                 "return a copy of one of them",

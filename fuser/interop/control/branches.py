@@ -270,7 +270,7 @@ def _check_memory(
     sides: Sequence[_Side],
     before: dict[str, Any],
     alone: set[str],
-    shared: dict[str, list[TracedArray]],
+    shared: dict[str, list[int]],
 ) -> None:
     """Refuse to join arrays of which others may see or make changes; none may be made from now on to those that are `shared`."""
     given = [array for _, array in context.arguments]
@@ -287,4 +287,4 @@ def _check_memory(
             )
         for array in old:
             array._guard = array._guard or _JOINED
-        shared.setdefault(name, []).extend(old)
+        shared.setdefault(name, []).extend(map(context.number_of, old))

@@ -34,7 +34,7 @@ class Carry:
     structures: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, list[Kind]] = field(default_factory=dict)
     arrays: list[TracedArray] = field(default_factory=list)
-    shared: dict[str, list[TracedArray]] = field(default_factory=dict)  # memory that variables may have afterwards
+    shared: dict[str, list[int]] = field(default_factory=dict)  # memory that variables may have afterwards
 
     def add(self, name: str, value: Any) -> None:
         """Carry a variable, of the kind of this value."""
@@ -67,7 +67,7 @@ class Carry:
         return found + [array.lifted() for array in self.arrays]
 
     def place(
-        self, values: Sequence[Any], guards: dict[str, str], shared: dict[str, list[TracedArray]] | None = None
+        self, values: Sequence[Any], guards: dict[str, str], shared: dict[str, list[int]] | None = None
     ) -> dict[str, Any]:
         """Write values to the arrays, and return those of the variables, as new arrays; `guards` say why some must not be written to,
         and `shared` whose memory they may have."""
@@ -77,7 +77,9 @@ class Carry:
             leaves = [kind.array(self.context, next(rest), guards.get(name, "")) for kind in kinds]
             made[name] = tree.unflatten(self.structures[name], leaves)
             if shared and shared.get(name):
-                self.context.may_share += [(leaf, shared[name]) for leaf in leaves if not leaf.scalar]
+                self.context.may_share += [
+                    (self.context.number_of(leaf), shared[name]) for leaf in leaves if not leaf.scalar
+                ]
         for array, value in zip(self.arrays, rest):
             array.will_change()
             array.assignments = None
@@ -123,13 +125,15 @@ def owners(value: Any, name: str) -> list[TracedArray]:
     return [leaf._owner for leaf in leaves_of(value, name)[0] if type(leaf) is TracedArray and not leaf.scalar]
 
 
-def sharing(heads: dict[str, Any], after: dict[str, Any], level: int) -> dict[str, list[TracedArray]]:
-    """For variables of a loop, arrays from before it, or of other variables, that they may be when it ends."""
+def sharing(context: Context, heads: dict[str, Any], after: dict[str, Any], level: int) -> dict[str, list[int]]:
+    """For variables of a loop, arrays from before it, or of other variables, that they may be when it ends, by their numbers."""
     fresh = {id(array) for name, value in heads.items() for array in owners(value, name)}
     ended = {name: owners(after[name], name) for name in heads}
     often = Counter(id(array) for arrays in ended.values() for array in arrays)
     older = lambda array: array._level < level and id(array) not in fresh
-    return {name: [a for a in arrays if older(a) or often[id(a)] > 1] for name, arrays in ended.items()}
+    return {
+        name: [context.number_of(a) for a in arrays if older(a) or often[id(a)] > 1] for name, arrays in ended.items()
+    }
 
 
 def check_memory(

@@ -311,7 +311,7 @@ class _Step:
             go = self._going(counter)
             self.guards = check_memory(heads, after, self.initial, self.alone, log, level)
             self._check_items(heads, after, log, level)
-            self.carry.shared = sharing(heads, after, level)
+            self.carry.shared = sharing(context, heads, after, level)
             event = told(checks, [*results, go], context.precise)
         return [*results, bind(E.add_p, counter, _first(1)), event, go]
 

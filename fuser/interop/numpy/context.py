@@ -6,6 +6,8 @@ values enter the graph here when they first meet a traced one: scalars as litera
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from fuser.trace.stage import StageTracer
 
 FALL_BACK = 'or run the function in NumPy with fuser.accelerate(f, fallback="warn")'
 _DTYPES = frozenset(ALL_DTYPES)
+_serial = itertools.count(1)
 
 
 def untraceable(what: str, way_out: str = "", line: str = "") -> UnsupportedError:
@@ -58,9 +61,9 @@ class Context:
         self.write_results = 0  # values that the program computes for them
         self.logs: list[Any] = []  # of writes in loops and branches that are being staged, the innermost last
         self.holders: list[dict[str, Any]] = []  # of variables' values, made to stage those
-        self.may_share: list[
-            tuple[Any, list[Any]]
-        ] = []  # what loops and branches left, and arrays whose memory it may be
+        # What loops and branches left, and arrays whose memory it may be, by their numbers.
+        self.may_share: list[tuple[int, list[int]]] = []
+        self._arrays: dict[int, tuple[Any, int]] = {}
         self.parts: list[Any] = []  # arrays of items of lists that are parts of other arrays in NumPy
         self.scope = 0  # tells apart the blocks in which views were read (fuser.interop.control.state)
         self.precise = False  # whether inputs may hold infinities and nans
@@ -72,6 +75,14 @@ class Context:
         """Note a dict that holds values of the traced function's variables, beside the function itself."""
         self.holders.append(values)
         return values
+
+    def number_of(self, array: Any) -> int:
+        """A number of an array's own, which does not keep it: who else has an array is counted (`Variables.alone`)."""
+        known, number = self._arrays.get(id(array), (None, 0))
+        if known is None or known() is not array:
+            number = next(_serial)
+            self._arrays[id(array)] = weakref.ref(array), number
+        return number
 
     def argument(self, where: Any, array: Any) -> Any:
         """Enter an array of the caller's, which sees what is written to it."""
