@@ -82,16 +82,6 @@ def _read_across(eqn: Eqn, fixed: dict[Var, Operand]) -> int | None:
         if matrix in fixed and across and _gains(matrix.aval.shape, rows):
             return side
     return None
-    (xc, yc), (batch, _) = eqn.params["dimension_numbers"]
-    for side, contracted in enumerate((xc, yc)):
-        matrix, other = eqn.invars[side], eqn.invars[1 - side]
-        rows = other.aval.size // max(matrix.aval.shape[-1], 1) if matrix.aval.shape else 0
-        across = matrix.aval.ndim == 2 and tuple(contracted) == (1,) and not batch and min(matrix.aval.shape) >= WIDE
-        deep = across and matrix.aval.shape[1] >= DEEP * matrix.aval.shape[0]
-        known = rows == 1 and matrix.aval.size >= LARGE  # a library reads it along memory in either order
-        if matrix in fixed and deep and rows <= FEW and not known:
-            return side
-    return None
 
 
 def _gains(shape: tuple[int, ...], rows: int) -> bool:
