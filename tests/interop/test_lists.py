@@ -127,6 +127,11 @@ def of_both(x):
     return np.array(found)
 
 
+def joined_flat(x):
+    parts = [row * row for row in x]
+    return np.concatenate(parts, axis=None), np.concatenate(parts, axis=-1), np.stack(parts, axis=-2)
+
+
 def percentiles(x):
     return np.percentile([row.mean() for row in x], [5, 95])
 
@@ -151,6 +156,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "dot products": (dot_products, (np.tile(X, (2, 1)), np.tile(X, (2, 1)))),
     "total": (total, (LINE[:50],)),
     "enumerated": (enumerated, (np.tile(X, (3, 1)),)),
+    "joined flat": (joined_flat, (np.tile(X, (3, 1)),)),
     "percentiles": (percentiles, (np.tile(X, (4, 1)),)),
 }
 
@@ -168,6 +174,8 @@ def test_lists_are_numpys(name: str) -> None:
 def agree(found: Any, wanted: Any) -> None:
     """The same containers, types and dtypes, and values to rounding."""
     assert type(found) is type(wanted)
+    if wanted is None:
+        return
     if isinstance(wanted, (list, tuple)):
         assert len(found) == len(wanted)
         for a, b in zip(found, wanted):
@@ -270,6 +278,14 @@ def until(x):
     return np.array(found)
 
 
+def nothings(x):
+    found, total = [], 0.0
+    for row in x:
+        found.append(None)
+        total += row[0]
+    return found, [() for row in x], total
+
+
 def of_different_shapes(x):
     return [row[: i % 3] for i, row in enumerate(x)]
 
@@ -289,6 +305,7 @@ def of_different_shapes(x):
         chosen,
         until,
         of_different_shapes,
+        nothings,
     ],
 )
 def test_memory_and_lengths_are_numpys(function: Callable[..., Any]) -> None:
@@ -316,6 +333,16 @@ def test_a_nan_in_a_list_is_where_python_finds_it() -> None:
 
 
 # Views between computed positions.
+
+
+def doubled_positions(x):
+    out = np.zeros(100)
+    for i in range(100):
+        k = i
+        for _ in range(14):
+            k = k + k
+        out[i] = x[i : i + 3].sum() + 0 * k + x[k - k + i : k - k + i + 2].sum()
+    return out
 
 
 def written_windows(x):
@@ -363,6 +390,7 @@ def in_steps(x):
         (beyond_the_end, (LINE, 9)),
         (before_the_start, (LINE, 9)),
         (in_steps, (LINE,)),
+        (doubled_positions, (LINE,)),
     ],
 )
 def test_windows_at_computed_positions_are_numpys(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -75,6 +75,17 @@ def test_places_outside_stay_gathers(mode: str) -> None:
     np.testing.assert_array_equal(np.asarray(fuser.jit(function)(x)), wanted)
 
 
+def test_an_index_that_is_added_to_itself_is_looked_at_once() -> None:
+    def function(x: Any) -> Any:
+        i = jnp.arange(4)
+        for _ in range(200):
+            i = i + i
+            i = i - i + jnp.arange(4)
+        return x[i]
+
+    np.testing.assert_array_equal(np.asarray(fuser.jit(function)(LINE)), LINE[:4])
+
+
 def test_a_diagonal_stays_a_gather() -> None:
     function = lambda x: x[1, jnp.arange(7), jnp.arange(7) + 1]
     np.testing.assert_array_equal(np.asarray(fuser.jit(function)(BLOCK)), np.diagonal(BLOCK[1], 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,8 +98,8 @@ class Appended:
             raise Differs("a list")  # rows have the order of C
         copies = [TracedArray(context, leaf.value) if array else leaf for leaf, array in zip(leaves, is_array)]
         kinds = [kind_of(leaf, "an item of a list") for leaf in copies]
-        if any(kind.weak is Either for kind in kinds):
-            raise Differs("a list")
+        if not kinds or any(kind.weak is Either for kind in kinds):
+            raise Differs("a list")  # of items without leaves a row tells nothing
         if self._arrays is None:
             self._kinds, self._structure, self._whole = kinds, structure, whole
             return
@@ -134,10 +134,7 @@ class Appended:
         columns = [
             rows(array, kind.scalar, kind.weak, guard) for array, kind in zip(self._arrays, self._kinds, strict=True)
         ]
-        self.found += map(self._item, zip(*columns)) if columns else self._same()
-
-    def _same(self) -> Iterator[Any]:
-        raise Differs("a list")  # of items without leaves, which a row tells nothing of
+        self.found += map(self._item, zip(*columns))
 
     def _item(self, leaves: tuple[TracedArray, ...]) -> Any:
         if self._whole:

@@ -17,7 +17,7 @@ import numpy as np
 from fuser.interop.control.exits import PREFIX
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.random import KnownGenerator
-from fuser.interop.numpy.rows import packed
+from fuser.interop.numpy.rows import are_rows
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outside import is_object
 
@@ -145,7 +145,7 @@ def _containers(variables: Variables) -> list[tuple[Any, Any]]:
 def _looked_into(value: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
     """What a value holds that may change, with a copy of it, and the values that it reaches; UnsupportedError where that is not known."""
     if type(value) is list:
-        return [(value, list(value))], [] if packed(value) is not None else value
+        return [(value, list(value))], [] if are_rows(value) else value
     if isinstance(value, dict):
         return [(value, dict(value))], list(value.values())
     if isinstance(value, (tuple, set, frozenset)):

@@ -222,6 +222,7 @@ class Checks:
             return _joined(conditions, _rows(eqns))
 
 
+MOST_SLICES = 16  # of an array, which are looked at together
 MOST_ROWS = 1 << 16  # for each of which a program may tell apart whether something happened
 
 
@@ -292,6 +293,7 @@ class _NonFinite:
         end_of: dict[Any, Var | None] = {v: v for v in ends}  # where a value's infinities and nans show
         cost: dict[Any, int] = {v: v.aval.size for v in ends}  # of looking there, elements
         looked_at: set[Var | None] = set()
+        making = {id(self.eqns[number]) for number in origins}
         for number in range(len(self.eqns) - 1, -1, -1):
             eqn = self.eqns[number]
             for out in eqn.outvars:
@@ -316,16 +318,15 @@ class _NonFinite:
                 if end_of.get(operand) not in looked_at:
                     end_of[operand], whole = end, eqn.outvars[0]
                     cost[operand] = cost.get(whole, end.aval.size)
-                    if eqn.primitive is V.concatenate_p and self._are_made(eqn.invars, origins):
+                    if eqn.primitive is V.concatenate_p and self._are_made(eqn.invars, making):
                         cost[operand] = cost[operand] * operand.aval.size // whole.aval.size
             if eqn.primitive is V.slice_p and self._in_slices(eqn, end, looked_at):
                 end_of[eqn.invars[0]] = end
                 cost[eqn.invars[0]] = cost.get(eqn.outvars[0], end.aval.size)
         return found
 
-    def _are_made(self, operands: Sequence[Any], origins: dict[int, str]) -> bool:
+    def _are_made(self, operands: Sequence[Any], making: set[int]) -> bool:
         """Whether most elements of some operands are made where infinities may come to be."""
-        making = {id(self.eqns[number]) for number in origins}
         made = [v.aval.size for v in operands if type(v) is Var and id(self.producers.get(v)) in making]
         return 2 * sum(made) >= sum(v.aval.size for v in operands)
 
@@ -339,6 +340,8 @@ class _NonFinite:
         axis = parts[0] if parts else 0
         spans = self.spans.setdefault((eqn.invars[0], axis), [])
         spans.append((starts[axis], limits[axis]))
+        if len(spans) > MOST_SLICES:
+            return False
         reached = 0
         for start, limit in sorted(spans):
             if start > reached:

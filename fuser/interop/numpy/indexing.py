@@ -139,7 +139,7 @@ def _basic_view(x: TracedArray, parts: tuple[Any, ...]) -> Any:
     whole = sum(1 for p in parts if p is not None and p is not Ellipsis) == x.ndim
     if whole and all(isinstance(p, (int, np.integer)) for p in parts):
         return TracedArray(x._context, _read(x.value, index), scalar=True)
-    view = View(lambda value: _read(value, index), lambda value, new: _assign_basic(x, value, parts, new), index)
+    view = View(lambda value: _read(value, index), lambda value, new: assign_basic(x, value, parts, new), index)
     return x.view_of(view, x.contiguous and _keeps_layout(parts, x.shape))
 
 
@@ -261,7 +261,7 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
         return x.write(changed)
     new = cast_value(x, value)
     if is_basic(parts):
-        return x.write(_assign_basic(x, x.value, parts, new), parts, new)
+        return x.write(assign_basic(x, x.value, parts, new), parts, new)
     x.write(_assign_positions(x, parts, new), parts, new)
 
 
@@ -318,7 +318,7 @@ def _squeezed(value: Any) -> Any:
     return bind(V.reshape_p, value, new_sizes=(), dimensions=None) if value.shape == (1,) else value
 
 
-def _assign_basic(x: TracedArray, value: Value, parts: tuple[Any, ...], new: Any) -> Value:
+def assign_basic(x: TracedArray, value: Value, parts: tuple[Any, ...], new: Any) -> Value:
     """`value` with value[parts] = new."""
     if not isinstance(value, Tracer) and not isinstance(new, (Tracer, Array)):
         changed = np.array(value)
@@ -336,7 +336,7 @@ def _assign_basic(x: TracedArray, value: Value, parts: tuple[Any, ...], new: Any
     block = bind(V.reshape_p, new, new_sizes=tuple(size for _, size, _ in spans), dimensions=None)
     if all(size == extent and step == 1 for (_, size, step), extent in zip(spans, operand.shape)):
         return block
-    return _placed(operand, block, spans)
+    return placed_at(operand, block, spans)
 
 
 def _fit(new: Any, shape: tuple[int, ...]) -> Any:
@@ -352,7 +352,7 @@ def _words(shape: tuple[int, ...]) -> str:
     return f"({','.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _placed(operand: Any, block: Any, spans: list[tuple[int, int, int]]) -> Any:
+def placed_at(operand: Any, block: Any, spans: list[tuple[int, int, int]]) -> Any:
     """`operand` with `block` at the spans (start, size, step)."""
     backwards = tuple(d for d, (_, size, step) in enumerate(spans) if step < 0 and size > 1)
     if backwards:
@@ -389,6 +389,6 @@ def _assign_positions(x: TracedArray, parts: tuple[Any, ...], new: Any) -> Any:
         new = broadcast_to(new, (*parts[0].shape, *x.shape[1:]))
         new = bind(V.reshape_p, new, new_sizes=(rows.size, *x.shape[1:]), dimensions=None)
         for number, row in enumerate(map(int, rows)):
-            operand = _assign_basic(x, operand, (row,), _read(new, number))
+            operand = assign_basic(x, operand, (row,), _read(new, number))
         return operand
     return IndexUpdateRef(operand, index[0] if len(index) == 1 else index).set(new)

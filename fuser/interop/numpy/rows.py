@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuser.interop.numpy.context import untraceable
-from fuser.interop.numpy.indexing import _assign_basic, _read
+from fuser.interop.numpy.indexing import _read, assign_basic
 from fuser.interop.numpy.traced import TracedArray, View
 
 FEWEST = 4  # rows that are taken for a part of their array
@@ -34,7 +34,7 @@ def rows(array: TracedArray, scalar: bool, weak: type | None, guard: str = "") -
 def _view(array: TracedArray, number: int) -> View:
     return View(
         lambda value: _read(value, number),
-        lambda value, new: _assign_basic(array, value, (number,), new),
+        lambda value, new: assign_basic(array, value, (number,), new),
         Row(number),
     )
 
@@ -60,6 +60,11 @@ def packed(items: Any) -> TracedArray | None:
         return base  # type: ignore[no-any-return]
     rest = TracedArray(base._context, _read(base.value, slice(start, start + len(items) - number)))
     return _behind(items[:number], rest) if number else rest
+
+
+def are_rows(items: Any) -> bool:
+    """Whether all items of a list or tuple are rows."""
+    return len(items) >= FEWEST and all(_row_of(item) is not None for item in items)
 
 
 def _packed_columns(items: Any) -> TracedArray | None:
@@ -99,6 +104,8 @@ def _behind(others: Any, rest: TracedArray) -> TracedArray | None:
 def joined(name: str, array: TracedArray, axis: int = 0) -> TracedArray | None:
     """`np.stack`, `concatenate`, ... of the rows of an array; None for what has no short form."""
     rank = array.ndim - 1
+    if type(axis) is not int:
+        return None
     if name == "stack" and -rank - 1 <= axis <= rank:
         return _moved(array, axis % (rank + 1))
     if name == "vstack" and rank < 2 and not axis:

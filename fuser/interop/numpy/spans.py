@@ -129,28 +129,34 @@ def _view(x: TracedArray, spans: dict[int, Span]) -> View:
 
 def _spread(block: Any, new: Any, steps: tuple[int, ...]) -> Any:
     """`block` with `new` at each step."""
-    from fuser.interop.numpy.indexing import _placed  # which has spans as indices
+    from fuser.interop.numpy.indexing import placed_at  # which has spans as indices
 
-    return _placed(block, new, [(0, n, step) for n, step in zip(new.shape, steps)])
+    return placed_at(block, new, [(0, n, step) for n, step in zip(new.shape, steps)])
 
 
 # Integers of the program as sums of multiples.
 
 
-def _form_of(tracer: Any, depth: int = DEEPEST) -> _Form:
-    return _form(tracer._var, tracer._trace, depth)
+def _form_of(tracer: Any) -> _Form:
+    return _form(tracer._var, tracer._trace, DEEPEST, {})
 
 
-def _form(operand: Operand, trace: StageTrace, depth: int) -> _Form:
+def _form(operand: Operand, trace: StageTrace, depth: int, known: dict[Var, _Form]) -> _Form:
+    """The form of an operand; each is found once, as one may be added to itself many times."""
     if isinstance(operand, Literal):
         return {None: int(operand.val)}
+    if operand not in known:
+        known[operand] = (_found(operand, trace, depth - 1, known) if depth else None) or {operand: 1, None: 0}
+    return known[operand]
+
+
+def _found(operand: Var, trace: StageTrace, depth: int, known: dict[Var, _Form]) -> _Form | None:
     eqn = _producers(trace).get(operand)
     if eqn is None:
         value = next((value for var, value in trace.constants.values() if var is operand), None)
-        return _form_of(value, depth - 1) if depth and type(value) is StageTracer else {operand: 1, None: 0}
-    combine = _combinations.get(eqn.primitive) if depth else None
-    found = None if combine is None else combine(*(_form(v, trace, depth - 1) for v in eqn.invars))
-    return {operand: 1, None: 0} if found is None else found
+        return _form(value._var, value._trace, depth, known) if type(value) is StageTracer else None  # type: ignore[arg-type]
+    combine = _combinations.get(eqn.primitive)
+    return None if combine is None else combine(*(_form(v, trace, depth, known) for v in eqn.invars))
 
 
 def _sum(x: _Form, y: _Form, sign: int = 1) -> _Form:

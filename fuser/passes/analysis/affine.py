@@ -44,34 +44,54 @@ class Even:
         return self.start + sum(max(0, s * (n - 1)) for s, n in zip(self.strides, self.shape))
 
 
-def even(operand: Operand, rewriter: Rewriter, depth: int = DEEPEST) -> Even | None:
-    """What an operand of integers is, if it is known to change evenly."""
-    aval = operand.aval
-    if aval.dtype.kind not in "iu" or not aval.size or depth == 0:
-        return None
-    number = rewriter.number(operand)
-    if number is not None:
-        return Even(int(number), (0,) * aval.ndim, aval.shape)
-    eqn = rewriter.producers.get(operand) if isinstance(operand, Var) else None
-    if eqn is None:
-        return of_values(rewriter.constant(operand))
-    rule = _RULES.get(eqn.primitive)
-    found = rule(eqn, rewriter, depth - 1) if rule is not None else None
-    if found is None:
-        return None
-    limits = np.iinfo(aval.dtype)
-    return found if limits.min <= found.least and found.most <= limits.max else None
+class _Finder:
+    """What operands are, each found once: an index may be added to itself many times."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+        self._known: dict[Var, Even | None] = {}
+        self._depth = 0
+
+    def __call__(self, operand: Operand) -> Even | None:
+        """What an operand of integers is, if it is known to change evenly."""
+        aval = operand.aval
+        if aval.dtype.kind not in "iu" or not aval.size:
+            return None
+        number = self.rewriter.number(operand)
+        if number is not None:
+            return Even(int(number), (0,) * aval.ndim, aval.shape)
+        assert isinstance(operand, Var)
+        if operand not in self._known:
+            self._depth += 1
+            self._known[operand] = self._find(operand) if self._depth <= DEEPEST else None
+            self._depth -= 1
+        return self._known[operand]
+
+    def _find(self, operand: Var) -> Even | None:
+        eqn = self.rewriter.producers.get(operand)
+        if eqn is None:
+            return of_values(self.rewriter.constant(operand))
+        rule = _RULES.get(eqn.primitive)
+        found = rule(eqn, self) if rule is not None else None
+        if found is None:
+            return None
+        limits = np.iinfo(operand.aval.dtype)
+        return found if limits.min <= found.least and found.most <= limits.max else None
+
+    def producer(self, operand: Operand) -> Eqn | None:
+        """The equation that makes an operand."""
+        return self.rewriter.producers.get(operand) if isinstance(operand, Var) else None
 
 
 def components(operand: Operand, rewriter: Rewriter) -> list[Even] | None:
     """The parts of an operand along its last dimension, each of which changes evenly."""
     joined = rewriter.producer(operand, concatenate_p)
-    last = operand.aval.ndim - 1
+    last, even = operand.aval.ndim - 1, _Finder(rewriter)
     found: list[Even] = []
     if joined is not None and joined.params["dimension"] == last:
-        parts = [(v, even(v, rewriter)) for v in joined.invars]
+        parts = [(v, even(v)) for v in joined.invars]
     else:
-        parts = [(operand, even(operand, rewriter))]
+        parts = [(operand, even(operand))]
     for part, form in parts:
         if form is None:
             values = rewriter.constant(part)
@@ -104,14 +124,14 @@ def of_values(values: np.ndarray | None) -> Even | None:
 
 # What each primitive makes of even operands.
 
-_Rule = Callable[[Eqn, Rewriter, int], "Even | None"]
+_Rule = Callable[[Eqn, _Finder], "Even | None"]
 
 
-def _operands(eqn: Eqn, rewriter: Rewriter, depth: int) -> list[Even] | None:
+def _operands(eqn: Eqn, even: _Finder) -> list[Even] | None:
     found = []
     shape = eqn.outvars[0].aval.shape
     for v in eqn.invars:
-        form = even(v, rewriter, depth)
+        form = even(v)
         if form is None:
             return None
         found.append(
@@ -120,25 +140,25 @@ def _operands(eqn: Eqn, rewriter: Rewriter, depth: int) -> list[Even] | None:
     return found
 
 
-def _iota(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even:
+def _iota(eqn: Eqn, even: _Finder) -> Even:
     shape, dimension = eqn.params["shape"], eqn.params["dimension"]
     return Even(0, tuple(int(d == dimension and n > 1) for d, n in enumerate(shape)), tuple(shape))
 
 
-def _sum(eqn: Eqn, rewriter: Rewriter, depth: int, sign: int = 1) -> Even | None:
-    operands = _operands(eqn, rewriter, depth)
+def _sum(eqn: Eqn, even: _Finder, sign: int = 1) -> Even | None:
+    operands = _operands(eqn, even)
     if operands is None:
         return None
     x, y = operands
     return Even(x.start + sign * y.start, tuple(a + sign * b for a, b in zip(x.strides, y.strides)), x.shape)
 
 
-def _difference(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    return _sum(eqn, rewriter, depth, -1)
+def _difference(eqn: Eqn, even: _Finder) -> Even | None:
+    return _sum(eqn, even, -1)
 
 
-def _product(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    operands = _operands(eqn, rewriter, depth)
+def _product(eqn: Eqn, even: _Finder) -> Even | None:
+    operands = _operands(eqn, even)
     if operands is None:
         return None
     x, y = operands if not any(operands[1].strides) else operands[::-1]
@@ -147,17 +167,17 @@ def _product(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
     return Even(x.start * y.start, tuple(s * y.start for s in x.strides), x.shape)
 
 
-def _negative(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    x = even(eqn.invars[0], rewriter, depth)
+def _negative(eqn: Eqn, even: _Finder) -> Even | None:
+    x = even(eqn.invars[0])
     return None if x is None else Even(-x.start, tuple(-s for s in x.strides), x.shape)
 
 
-def _same(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    return even(eqn.invars[0], rewriter, depth)
+def _same(eqn: Eqn, even: _Finder) -> Even | None:
+    return even(eqn.invars[0])
 
 
-def _spread(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    x = even(eqn.invars[0], rewriter, depth)
+def _spread(eqn: Eqn, even: _Finder) -> Even | None:
+    x = even(eqn.invars[0])
     if x is None:
         return None
     shape = eqn.params["shape"]
@@ -167,9 +187,9 @@ def _spread(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
     return Even(x.start, tuple(strides), tuple(shape))
 
 
-def _reshaped(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
+def _reshaped(eqn: Eqn, even: _Finder) -> Even | None:
     """Where only dimensions of extent 1 come or go."""
-    x = even(eqn.invars[0], rewriter, depth)
+    x = even(eqn.invars[0])
     shape = eqn.outvars[0].aval.shape
     if x is None or [n for n in x.shape if n != 1] != [n for n in shape if n != 1]:
         return None
@@ -177,14 +197,14 @@ def _reshaped(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
     return Even(x.start, tuple(0 if n == 1 else next(strides) for n in shape), shape)
 
 
-def _transposed(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    x = even(eqn.invars[0], rewriter, depth)
+def _transposed(eqn: Eqn, even: _Finder) -> Even | None:
+    x = even(eqn.invars[0])
     order = eqn.params["permutation"]
     return None if x is None else Even(x.start, tuple(x.strides[d] for d in order), eqn.outvars[0].aval.shape)
 
 
-def _sliced(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    x = even(eqn.invars[0], rewriter, depth)
+def _sliced(eqn: Eqn, even: _Finder) -> Even | None:
+    x = even(eqn.invars[0])
     if x is None:
         return None
     shape, steps = eqn.outvars[0].aval.shape, eqn.params["strides"] or (1,) * len(x.shape)
@@ -192,8 +212,8 @@ def _sliced(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
     return Even(start, tuple(s * step if n > 1 else 0 for s, step, n in zip(x.strides, steps, shape)), shape)
 
 
-def _reversed(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
-    x = even(eqn.invars[0], rewriter, depth)
+def _reversed(eqn: Eqn, even: _Finder) -> Even | None:
+    x = even(eqn.invars[0])
     if x is None:
         return None
     turned = eqn.params["dimensions"]
@@ -201,22 +221,22 @@ def _reversed(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
     return Even(start, tuple(-s if d in turned else s for d, s in enumerate(x.strides)), x.shape)
 
 
-def _selected(eqn: Eqn, rewriter: Rewriter, depth: int) -> Even | None:
+def _selected(eqn: Eqn, even: _Finder) -> Even | None:
     """`where(i < 0, i + n, i)` where one comparison holds for all i or for none."""
     if len(eqn.invars) != 3:
         return None
-    holds = _holds(rewriter.producers.get(eqn.invars[0]), rewriter, depth)  # type: ignore[arg-type]
-    chosen = None if holds is None else even(eqn.invars[2 if holds else 1], rewriter, depth)
+    holds = _holds(even.producer(eqn.invars[0]), even)
+    chosen = None if holds is None else even(eqn.invars[2 if holds else 1])
     return chosen
 
 
-def _holds(eqn: Eqn | None, rewriter: Rewriter, depth: int) -> bool | None:
+def _holds(eqn: Eqn | None, even: _Finder) -> bool | None:
     """Whether a comparison holds everywhere (True) or nowhere (False); None where that is not known."""
     if eqn is not None and eqn.primitive is broadcast_in_dim_p:
-        eqn = rewriter.producers.get(eqn.invars[0])  # type: ignore[arg-type]
+        eqn = even.producer(eqn.invars[0])
     if eqn is None or eqn.primitive not in (E.lt_p, E.ge_p):
         return None
-    x, y = (even(v, rewriter, depth) for v in eqn.invars)
+    x, y = (even(v) for v in eqn.invars)
     if x is None or y is None:
         return None
     below = True if x.most < y.least else False if x.least >= y.most else None
