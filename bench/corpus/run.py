@@ -118,7 +118,8 @@ def measure(case: Case, options: Any) -> dict[str, Any]:
                 result = function(*given)
             row[f"{name}_failure"] = words or _compared(name, (result, given), wanted)
         except Exception as error:
-            row[f"{name}_failure"] = f"{type(error).__name__}: {error}"[:300]
+            first = str(error).partition("\n")[0]  # the other lines name files of this machine
+            row[f"{name}_failure"] = f"{type(error).__name__}: {first}"[:300]
         if not row[f"{name}_failure"]:
             ready[name] = (function, given)
     return row | _timed(ready, pristine, options)
