@@ -38,7 +38,6 @@ class Schedule:
     lane_accumulators: int | None = None  # reductions over several short rows that have an accumulator for each lane
     masking: int | None = None  # lanes of the vectors whose last one is under a mask
     streaming: int | None = None  # results that go to memory past the caches
-    prefetching: int | None = None  # arrays whose next row is asked for ahead
     guarding: int | None = None  # reductions that rows leave out which do not read them
     blocking: int | None = None  # elements of a block that is done with before the next
     warps: int | None = None  # of a GPU program
@@ -120,7 +119,6 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "lane_accumulators": "{} reductions with an accumulator a lane".format,
     "masking": "vectors of {} under a mask".format,
     "streaming": "streaming stores of {} results".format,
-    "prefetching": "prefetching of {} arrays".format,
     "guarding": "{} reductions behind guards".format,
     "blocking": "blocks of {}".format,
     "warps": "{} warps".format,
