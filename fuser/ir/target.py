@@ -38,7 +38,8 @@ class Target:
     products of matrices, 0 where it is not known; `exposed`: the share of moving or computing, whichever is shorter, that the other
     does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
     tiles; `chains`: vectors that wait for their own iterations side by side; `waiting`: how much longer operations take in
-    iterations that wait for each other, as vectors, `in_turn` as single numbers; `scratch`: bytes of a row that a kernel keeps from one
+    iterations that wait for each other, as vectors, `in_turn` as single numbers; `unrolled`: elements of a row that is reduced in registers, read as they lie;
+    `scratch`: bytes of a row that a kernel keeps from one
     run over it to the next; `margin`: times what a change costs by estimates
     that it has to save, as these are no better, and `least` the launches that it has to save beside; `apart`: how much longer a kernel takes by an estimate than several, from which
     it is taken apart.
@@ -71,6 +72,7 @@ class Target:
     chains: float = 4
     waiting: float = 4
     in_turn: float = 2
+    unrolled: int = 0
     scratch: float = 0
     margin: float = 1.5
     least: float = 0.5

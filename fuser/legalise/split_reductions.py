@@ -53,15 +53,16 @@ def _first(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[
     between = math.prod(e for d, e in enumerate(shape) if d not in axes)
     run = math.prod(shape[d] for d in inner)
     runs = math.prod(shape) // max(run, 1)
-    if run < 2 or between == 1 or runs == between:
+    outer = tuple(d for d in eqn.params["axes"] if d not in inner)
+    rows = math.prod(shape[d] for d in outer)
+    if run < 2 or between == 1 or runs == between or run * rows <= target.unrolled:
         return ()
     itemsize = eqn.outvars[0].aval.dtype.itemsize
     single = alone(eqn.invars[0])
     again = 0.0 if single else target.move(eqn.invars[0].aval.nbytes)
     stored = target.launch + target.move(2 * runs * itemsize)
     along = stored + again if run >= LEAST_RUN or single else math.inf
-    outer = tuple(d for d in eqn.params["axes"] if d not in inner)
-    rows, columns = math.prod(shape[d] for d in outer), math.prod(shape[max(outer) + 1 :])
+    columns = math.prod(shape[max(outer) + 1 :])
     across = math.inf
     if columns >= (LEAST_ALONE if single else LEAST_COLUMNS):
         across = _across(math.prod(shape), run, rows, columns, itemsize, target)
