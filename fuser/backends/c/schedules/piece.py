@@ -20,6 +20,7 @@ from fuser.backends.c.schedules import (
     tiling,
     unroll_and_jam,
 )
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Store, Sweep
@@ -27,7 +28,7 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.operands import index_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
-STREAM_BYTES = 1 << 25  # results from this size on are too large for a cache to keep
+STREAM_BYTES = 2 * TARGET.levels[-2].capacity  # of results that are too large for a cache to keep
 
 
 @dataclass(frozen=True, eq=False)
