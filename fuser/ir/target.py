@@ -29,7 +29,7 @@ class Target:
     vector; `registers`: vectors of values that registers hold at once; `line`: bytes that come from memory together; `allocate`: times that bytes pass which are written far away (2 where their lines are read before); `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
     to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
-    memory; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
+    memory, `scanned`: elements of a row from which it runs in vectors; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
     inside one; `combine`: of reducing a
     vector to a number; `fork`: of starting the other workers and waiting for them; `alone`: of work that one worker does by itself sooner than start the others; `tiled`: seconds an element that is read
     or written in tiles beside what lies in another order; `shuffled`: of one of 32 bits that is taken from a short row, or into one,
@@ -60,6 +60,7 @@ class Target:
     latency: float = 0
     gathered: float = 0
     prefix: float = 0
+    scanned: int = 0
     step: float = 0
     loop: float = 0
     combine: float = 0
