@@ -39,7 +39,7 @@ class Target:
     does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
     tiles; `chains`: vectors that wait for their own iterations side by side; `waiting`: how much longer operations take in
     iterations that wait for each other, as vectors, `in_turn` as single numbers; `scratch`: bytes of a row that a kernel keeps from one
-    run over it to the next; `margin`: times what a change costs by estimates
+    run over it to the next; `streamed`: bytes that a kernel touches from which on caches keep little of its results, which then go past them; `margin`: times what a change costs by estimates
     that it has to save, as these are no better, and `least` the launches that it has to save beside; `apart`: how much longer a kernel takes by an estimate than several, from which
     it is taken apart.
     """
@@ -72,6 +72,7 @@ class Target:
     waiting: float = 4
     in_turn: float = 2
     scratch: float = 0
+    streamed: float = math.inf
     margin: float = 1.5
     least: float = 0.5
     apart: float = 1.2

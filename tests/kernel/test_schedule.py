@@ -39,6 +39,7 @@ def deep(np, x):
         (lambda np, x: np.concatenate([x.T.reshape(-1)[7:], x[0]]), (90, 70), "strip_mining"),
         (lambda np, x: np.exp(x) + np.arange(30, dtype=np.float32)[:, None][:, 0], (400, 30), "coalescing"),
         (lambda np, x: np.exp(x[:, :30]), (400, 64), "masking"),
+        (lambda np, x: (x - 1) / 3, (3_300_000,), "streaming"),
     ],
 )
 def test_what_was_made_can_be_forbidden(function, shape, field) -> None:
@@ -51,6 +52,20 @@ def test_what_was_made_can_be_forbidden(function, shape, field) -> None:
     assert not made(ours, x, schedule=without).has(field, True)
     for schedule in (None, without):
         np.testing.assert_allclose(fuser.jit(ours, schedule=schedule)(x), function(np, x), rtol=2e-6)
+
+
+def test_results_stream_where_memory_is_what_takes_time() -> None:
+    """Results go past the caches where these keep little of what the kernel touches, and where it computes next to nothing; what was
+    asked for is made at any size, and a result that lies over what the kernel read holds the same numbers."""
+    cheap, dear = lambda x: x * 2 + 1, lambda x: fnp.exp(x * 0.5) + x
+    large, small = numbers(3_300_000), numbers(50_000)
+    assert made(cheap, large).streaming == 1
+    assert not made(dear, large).has("streaming", True)
+    assert not made(cheap, small).has("streaming", True)
+    for function in (cheap, dear):
+        asked = fuser.jit(function, schedule=Schedule(streaming=True), donate_argnums=0)
+        assert made(function, small, schedule=Schedule(streaming=True)).streaming == 1
+        np.testing.assert_allclose(asked(fnp.array(small)), fuser.jit(function)(small), rtol=1e-6)
 
 
 def test_transforms_compose() -> None:

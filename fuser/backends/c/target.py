@@ -64,6 +64,7 @@ TARGET = Target(
     shuffled=0.1e-9,
     products=130e9,
     scratch=1 << 17,
+    streamed=24e6,
 )
 
 # The same of AMD's fourth generation of Zen: vectors pass in halves, and a line that is written whole is not read before.
