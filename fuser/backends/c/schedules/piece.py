@@ -17,6 +17,7 @@ from fuser.backends.c.schedules import (
     register_tiling,
     staging,
     strip_mining,
+    superword,
     tiling,
     unroll_and_jam,
 )
@@ -48,6 +49,7 @@ class Piece:
     register_tiling: register_tiling.Neighbours | None = None
     streaming: tuple[Store, ...] = ()
     strip_mining: strip_mining.Strips | None = None
+    superword: int = 0  # elements of rows that are a vector each
 
     @property
     def blocked(self) -> bool:
@@ -87,6 +89,8 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
             return replace(piece, counted=True)
         if rows is not None:
             return _fissioned(replace(piece, coalescing=rows), kernel, loops, asked, 1)
+    if not asked.forbids("superword") and (length := superword.row(kernel, loops)):
+        return replace(piece, superword=length)
     if not asked.forbids("strip_mining") and (strips := strip_mining.strips(piece.nodes, piece.stores, loops)):
         piece = replace(piece, strip_mining=strips)
         loops = replace(loops, extents={**loops.extents, vector: strips.length})
