@@ -66,6 +66,7 @@ TARGET = Target(
     products=130e9,
     unrolled=8,  # pools of 2 by 4 take 0.6 of the time of two steps, of 3 by 3 1.1, of 4 by 4 2.5
     scratch=1 << 17,
+    streamed=24e6,
 )
 
 # The same of AMD's fourth generation of Zen: vectors pass in halves, and a line that is written whole is not read before.
