@@ -86,7 +86,7 @@ def test_exponentials_of_differences(shift: float, summed: bool) -> None:
     shift = float(F32(ml_dtypes.bfloat16(shift)))
     x = every(ml_dtypes.bfloat16)
     x = x[x <= shift]  # it is a maximum
-    got = helper("half_exp_difference_flushed" if summed else "half_exp_difference")(x, np.full_like(x, shift))
+    got = helper("summed_exp_difference" if summed else "half_exp_difference")(x, np.full_like(x, shift))
     away = x.astype(np.float64) - shift
     want = np.exp(away)
     large = want >= 2.0**-126
@@ -95,9 +95,19 @@ def test_exponentials_of_differences(shift: float, summed: bool) -> None:
     assert (got[x == shift] == 1).all() and not np.isnan(got).any()
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0, 4.0, 30.0])
+def test_sums_of_exponentials_are_as_exact_as_sums(scale: float) -> None:
+    x = (np.random.default_rng(1).standard_normal((8, 32000)) * scale).astype(F32)
+    x[3:5] = -np.log(np.arange(1, 32001)) * scale / 4  # far terms weigh as much as near ones
+    away = (x - x.max(-1, keepdims=True)).astype(F32)
+    got, want = helper("summed_exp")(away).astype(np.float64).sum(-1), np.exp(away.astype(np.float64)).sum(-1)
+    assert np.abs(got / want - 1).max() < np.log2(32000) * 2.0**-24
+    np.testing.assert_array_equal(helper("summed_exp")(np.array([0, -np.inf, np.inf, np.nan])), [1, 0, np.inf, np.nan])
+
+
 def test_infinite_maxima() -> None:
     inf = np.inf
-    for name in ("half_exp_difference", "half_exp_difference_flushed"):
+    for name in ("half_exp_difference", "summed_exp_difference"):
         got = helper(name)(
             np.array([1.0, -inf, inf, inf, -inf, np.nan, 1.0]), np.array([inf, inf, inf, 0, -inf, 0, np.nan])
         )
@@ -112,9 +122,11 @@ def text_of(function: Any, *types: ArrayType) -> str:
 def test_which_exponentials_are_of_differences_and_which_may_vanish() -> None:
     rows = ArrayType((4096, 4096), bfloat16)
     softmax = text_of(lambda x: fuser.nn.softmax(x, -1), rows)
-    assert "half_exp_difference(" in softmax and "flushed" not in softmax  # results may be subnormal
-    assert "half_exp_difference_flushed(" in text_of(lambda x: fuser.nn.logsumexp(x, -1), rows)
+    assert "half_exp_difference(" in softmax and "summed" not in softmax  # results may be subnormal
+    assert "summed_exp_difference(" in text_of(lambda x: fuser.nn.logsumexp(x, -1), rows)
+    assert "summed_exp(" in text_of(lambda x: fuser.nn.logsumexp(x.astype("float32"), -1), rows)
+    assert "libdevice.exp(" in text_of(lambda x: fuser.nn.softmax(x.astype("float32"), -1), rows)
     scaled = text_of(lambda x: fuser.nn.logsumexp(x * 0.3, -1), rows)  # a product is kept with more digits than 8
-    assert "half_exp_flushed(" in scaled and "difference" not in scaled
+    assert "summed_exp(" in scaled and "difference" not in scaled
     other = text_of(lambda x: fnp.exp(x - x.min(-1, keepdims=True)).sum(-1), rows)
-    assert "half_exp_difference(" in other and "flushed" not in other  # all of them may be large
+    assert "half_exp_difference(" in other and "summed" not in other  # all of them may be large

@@ -1,6 +1,7 @@
 """Functions of numbers of 16 bits, computed in float32: no more digits than such results have, by the special function unit where PTX says so.
 
-Errors are relative and below a quarter of float16's last digit (2**-13), which a bfloat16 rounds to three digits fewer.
+Errors are relative and below a quarter of float16's last digit (2**-13). Exponentials of which only sums are read have a form of their own, those
+of float32 too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ HELPERS: dict[str, str] = {
     else:
         x = tl.exp(x)
     return x""",
-    "half_exp_flushed": """def half_exp_flushed(x, PTX: tl.constexpr):
-    # The same where results below 2**-126 may be 0.
+    "summed_exp": """def summed_exp(x, PTX: tl.constexpr):
+    # exp(x) of x up to 0 for sums of which one term is 1, 0 below 2**-126: its error, below 2**-22 + |x| 2**-24, adds at most log(n) 2**-24 to a
+    # sum of n terms, as much as pairwise summation.
     if PTX:
         x = power_of_two(x * 1.4426950408889634, PTX)
     else:
@@ -42,8 +44,8 @@ HELPERS: dict[str, str] = {
     else:
         x = tl.exp(x - shift)
     return x""",
-    "half_exp_difference_flushed": """def half_exp_difference_flushed(x, shift, PTX: tl.constexpr):
-    # The same where results below 2**-126 may be 0. From a large shift other numbers are so far that no scale brings them near.
+    "summed_exp_difference": """def summed_exp_difference(x, shift, PTX: tl.constexpr):
+    # The same for such sums. From a large shift other numbers are so far that no scale brings them near.
     if PTX:
         scale = tl.where(tl.abs(shift) > 2.0**100, 1.44268798828125 * 2.0**-10, 1.44268798828125)
         x = power_of_two(tl.fma(x, scale, shift * (scale * -1.0)), PTX)

@@ -195,11 +195,11 @@ class Rows(Emitter):
         return super().arguments(node if fact is None or fact.difference is None else fact.difference)
 
     def operation(self, node: Scalar, args: list[str]) -> str:
-        """Rows divide by what they share through its reciprocal, and 16-bit numbers have exponentials of the special function
-        unit, whose error is below 2⁻¹⁶."""
-        if node.op == "exp" and node.dtype in HALVES and node in self.exponentials:
-            fact = self.exponentials[node]
-            name = f"half_exp{'_difference' if fact.difference else ''}{'_flushed' if fact.summed else ''}"
+        """Rows divide by what they share through its reciprocal, and exponentials of 16 bits, and those of which only sums
+        are read, are the special function unit's."""
+        fact = self.exponentials.get(node)
+        if fact is not None and (node.dtype in HALVES or (node.dtype == FLOAT32 and fact.summed)):
+            name = f"{'summed' if fact.summed else 'half'}_exp{'_difference' if fact.difference else ''}"
             return self.by_ptx(f"{name}({', '.join(args)}, PTX)")
         if (
             node.op == "cast"
