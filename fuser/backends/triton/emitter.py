@@ -238,8 +238,8 @@ class Emitter(BlockEmitter):
         return f"({offset}).to({spell.local(node.dtype)})"
 
     def operation(self, node: Scalar, args: list[str]) -> str:
-        if node.dtype in HALVES and node.op in half_precision.FUNCTIONS:
-            return self.by_ptx(half_precision.FUNCTIONS[node.op].format(*args))
+        if node.op in (functions := half_precision.FUNCTIONS.get(node.dtype, {})):
+            return self.by_ptx(functions[node.op].format(*args))
         text: str = spell.TABLE.operation(node, args)
         return text
 

@@ -6,8 +6,11 @@ of float32 too.
 
 from __future__ import annotations
 
-# Operations of 16-bit floats: how a kernel that has a constant PTX spells them.
-FUNCTIONS = {name: f"half_{name}({{0}}, PTX)" for name in ("exp", "erf", "erfc")}
+from fuser.ir.types import FLOATS, bfloat16
+
+_BOTH = {name: f"half_{name}({{0}}, PTX)" for name in ("exp", "erf", "erfc")}
+# Operations of 16-bit floats by their dtype: how a kernel that has a constant PTX spells them.
+FUNCTIONS = {FLOATS[0]: _BOTH, bfloat16: {**_BOTH, "tanh": "half_tanh({0}, PTX)"}}
 
 # Helper functions of generated files, each after those that it calls.
 HELPERS: dict[str, str] = {
@@ -70,6 +73,13 @@ HELPERS: dict[str, str] = {
         )
     else:
         x = x.to(tl.bfloat16).to(tl.float32)
+    return x""",
+    "half_tanh": """def half_tanh(x, PTX: tl.constexpr):
+    # For results of 8 bits, 2**-11 off.
+    if PTX:
+        x = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        x = libdevice.tanh(x)
     return x""",
     "reciprocal": """def reciprocal(x, PTX: tl.constexpr):
     # 1 / x of the special function unit, 1 ulp off, for x from 1 on.

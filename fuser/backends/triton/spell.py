@@ -73,6 +73,7 @@ _FLOAT: dict[str, Spelling] = {
     "min": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
 }
 _DOUBLE: dict[str, Spelling] = {"sqrt": "tl.sqrt({0})", "div": "{0} / {1}"}
+_HALF: dict[str, Spelling] = {"div": "{0} / {1}"}  # of float32, 2 ulp off
 _INTEGER: dict[str, Spelling] = {
     "div_unchecked": "{0} // {1}",
     "shl_unchecked": "{0} << {1}",
@@ -388,7 +389,15 @@ def _bitcast(node: Scalar, x: str) -> str:
 
 TABLE = Table(
     "Triton",
-    {"float": _FLOAT, "double": _DOUBLE, "integer": _INTEGER, "unsigned": _UNSIGNED, "bool": _BOOL, "any": _ANY},
+    {
+        "float": _FLOAT,
+        "double": _DOUBLE,
+        "half": _HALF,
+        "integer": _INTEGER,
+        "unsigned": _UNSIGNED,
+        "bool": _BOOL,
+        "any": _ANY,
+    },
     HELPERS,
     _fields,
 )
