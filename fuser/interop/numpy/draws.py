@@ -199,6 +199,7 @@ def _agrees(standard: str) -> bool:
     mine, numpys = (np.random.default_rng(_SEED) for _ in range(2))
     arguments: tuple[int, ...] = (0, 1000, COMPARED) if standard == "integers" else (COMPARED,)
     plan = _PARAMETERS[standard](*arguments)
+    assert plan is not None
     found, wanted = _drawn(mine, *plan), getattr(numpys, standard)(*arguments)
     return np.array_equal(found, wanted) and mine.bit_generator.state == numpys.bit_generator.state
 
