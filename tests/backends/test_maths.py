@@ -345,9 +345,10 @@ def test_remainders_are_exact(dtype: str) -> None:
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
 
 
-def test_a_power_has_the_same_bits_in_vectors_of_any_width_and_alone():
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_power_has_the_same_bits_in_vectors_of_any_width_and_alone(dtype):
     rng = np.random.default_rng(5)
-    x, y = (rng.uniform(0, 4, 40).astype(np.float32) for _ in range(2))
+    x, y = (rng.uniform(0, 4, 40).astype(dtype) for _ in range(2))
     power = fuser.jit(lambda x, y: x**y)
     alone = np.array([power(a, b) for a, b in zip(x, y)])
     for size in (3, 5, 9, 15, 16, 17, 24, 31, 40):

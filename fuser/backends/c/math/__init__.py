@@ -125,7 +125,7 @@ def functions(double: bool) -> dict[str, str]:
         found
         | {f"{name}_far_{width}": far(name, double) for name in ("sin", "cos", "tan")}
         | {f"rem_far_{width}": remainder(double)}
-        | ({} if double else {"pow_core_f32": lanes("pow")})
+        | {f"pow_core_{width}": lanes("pow", double)}
     )
 
 
