@@ -20,7 +20,7 @@ COSTS = {
     **dict.fromkeys(("log1p", "sin", "cos", "tan"), 30.0),
     **dict.fromkeys(("cbrt", "erf"), 40.0),
     **dict.fromkeys(("erfc", "asinh", "acosh", "atanh"), 58.0),
-    "pow": 105.0,
+    "pow": 90.0,
     "lgamma": 150.0,
     "rem": 500.0,
     "cast_int": 5.0,
