@@ -38,8 +38,11 @@ class Target:
     products of matrices, 0 where it is not known; `exposed`: the share of moving or computing, whichever is shorter, that the other
     does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
     tiles; `chains`: vectors that wait for their own iterations side by side; `waiting`: how much longer operations take in
-    iterations that wait for each other, as vectors, `in_turn` as single numbers; `scratch`: bytes of a row that a kernel keeps from one
-    run over it to the next; `margin`: times what a change costs by estimates
+    iterations that wait for each other, as vectors, `in_turn` as single numbers; `unrolled`: elements of a row that is reduced in registers, read as they lie;
+    `interleaved`: strides in elements that shuffles in registers take apart; `sets`: bytes
+    between addresses that share a set of the nearest cache; `scratch`: bytes of a row that a kernel keeps from one
+    run over it to the next; `streamed`: bytes that a kernel touches from which on caches keep little of its results, which then go past them;
+    `margin`: times what a change costs by estimates
     that it has to save, as these are no better, and `least` the launches that it has to save beside; `apart`: how much longer a kernel takes by an estimate than several, from which
     it is taken apart.
     """
@@ -72,10 +75,19 @@ class Target:
     chains: float = 4
     waiting: float = 4
     in_turn: float = 2
+    unrolled: int = 0
+    interleaved: tuple[int, ...] = (2, 3, 4, 8)
+    sets: int = 4096
     scratch: float = 0
+    streamed: float = math.inf
     margin: float = 1.5
     least: float = 0.5
     apart: float = 1.2
+
+    @property
+    def lanes(self) -> int:
+        """Numbers of 32 bits in a vector."""
+        return self.vector // 4
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""

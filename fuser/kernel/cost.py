@@ -76,7 +76,7 @@ def estimate(
     """
     if kernel.loop is not None and kernel.loop.time is None:
         return None
-    kernel = unroll_reductions(split_complex(kernel), target.vector)
+    kernel = unroll_reductions(split_complex(kernel), target)
     return _Costs(kernel, arrange(kernel), target, vectorised).total(since)
 
 

@@ -414,7 +414,7 @@ static void deep_direct_product(const job *j, const job *given, int is_turned, i
 static FUSED void deep_product(const job *given, int threads) {
   const int turns = given->N < VL && given->N < given->M;
   const job other = turns ? turned(given) : *given, *const j = &other;
-#if !defined(BY_TABLES) && !defined(PATCHES)
+#if !defined(BY_TABLES)
   if (turns && deep_in_reach(j)) {
     deep_direct_product(j, given, 1, threads);
     return;

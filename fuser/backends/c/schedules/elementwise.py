@@ -286,6 +286,15 @@ class Elementwise(Emitter):
 
     def _plain(self, piece: Piece, span: Span, share: bool, masked: bool) -> None:
         """One loop along the vector."""
+        if piece.superword:
+            if share:
+                self.shared()
+            with self.scope():
+                self._over(span, one=not share)
+                self.do('__asm__ volatile ("");')  # which no vector loop has
+                self._elements(piece)
+                self.close()
+            return
         if piece.counted and not share:
             self.pragma("omp simd")
             self._run(piece, replace(span, begin="0", end=str(span.extent)))
@@ -458,5 +467,6 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         register_tiling=piece.register_tiling.count if piece.register_tiling is not None else None,
         streaming=len(piece.streaming) or None,
         strip_mining=piece.strip_mining.length if piece.strip_mining else None,
+        superword=piece.superword or None,
         blocking=blocks.length(piece) if piece.blocked and piece.tiling is None and piece.coalescing is None else None,
     )
