@@ -71,11 +71,19 @@ def test_gradients_of_cross_entropy_in_16_bits_keep_all_in_registers(columns: in
     assert sum(launch.code.spills for launch in found.launches) == 0
 
 
-def test_gelu_of_16_bits_is_limited_by_memory() -> None:
-    for approximate in (False, True):
-        gelu = lambda x: fuser.nn.gelu(x, approximate=approximate)
-        found = static.report(gelu, ArrayType((1 << 26,), bfloat16))
-        assert found.busy <= 0.9 * found.dram
+@pytest.mark.parametrize("approximate", [False, True])
+def test_gelu_of_16_bits_is_limited_by_memory(approximate: bool) -> None:
+    found = static.report(lambda x: fuser.nn.gelu(x, approximate=approximate), ArrayType((1 << 26,), bfloat16))
+    assert found.busy <= 0.9 * found.dram
+
+
+def test_long_rows_that_are_read_once_anyway_are_walked() -> None:
+    logsumexp = lambda x: fuser.nn.logsumexp(x, -1)
+    columns = {}
+    for name, function in (("walked", logsumexp), ("held", static.softmax)):
+        (source,) = fuser.jit(function, backend="triton").lower(f32(1048, 32000)).sources
+        columns[name] = source.launch["launches"][0].columns
+    assert columns["walked"] < 32000 <= columns["held"]
 
 
 def test_units_of_which_a_multiprocessor_has_fewer_count_as_longer() -> None:
