@@ -37,6 +37,7 @@ class Schedule:
     register_tiling: int | None = None  # neighbours around the vector that share what they read
     lane_accumulators: int | None = None  # reductions over several short rows that have an accumulator for each lane
     masking: int | None = None  # lanes of the vectors whose last one is under a mask
+    superword: int | None = None  # elements of short rows, each of which is a vector
     streaming: int | None = None  # results that go to memory past the caches
     guarding: int | None = None  # reductions that rows leave out which do not read them
     blocking: int | None = None  # elements of a block that is done with before the next
@@ -118,6 +119,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "register_tiling": "register tiles of {} neighbours".format,
     "lane_accumulators": "{} reductions with an accumulator a lane".format,
     "masking": "vectors of {} under a mask".format,
+    "superword": "rows of {} as a vector each".format,
     "streaming": "streaming stores of {} results".format,
     "guarding": "{} reductions behind guards".format,
     "blocking": "blocks of {}".format,

@@ -220,19 +220,20 @@ static int in_rows(const plan *p) {
   return dense && p->windows == 0 && p->components == 1 && p->walks == 1 && p->component->high >= 0;
 }
 
-// Combines such updates with the array; where they are short, their `length` is known to the compiler.
-INLINE void put_rows(const plan *given, T *out, int64_t first, int64_t last, const int64_t length, const int is_short) {
+// Combines such updates with the array. `packed` ones, and the rows that they go to, lie side by side, and their `length` is known to
+// the compiler.
+INLINE void put_rows(const plan *given, T *out, int64_t first, int64_t last, const int64_t length, const int packed) {
   const plan p = *given;  // which no store changes
   const component c = *p.component;
   const dimension w = *p.walk;
   for (int64_t j = first; j < last; ++j) {
     int64_t i = (int64_t)p.indices[j];
     i += i < 0 ? c.wrap : 0;
-    if (p.clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
+    if (!packed && p.clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
     if (__builtin_expect((uint64_t)i > (uint64_t)c.high, 0)) continue;
-    T *const to = out + i * c.step + j * w.offset;
-    const IN *const u = p.updates + j * w.update;
-    if (!is_short) {
+    T *const to = out + (packed ? i * length : i * c.step + j * w.offset);
+    const IN *const u = p.updates + j * (packed ? length : w.update);
+    if (!packed) {
       put_run(to, u, length);
       continue;
     }
@@ -244,11 +245,13 @@ INLINE void put_rows(const plan *given, T *out, int64_t first, int64_t last, con
 }
 
 static void combine_rows(const plan *p, T *out, int64_t first, int64_t last) {
+  const int64_t length = p->run->extent;
+  const int packed = !p->clip && p->component->step == length && p->walk->update == length && p->walk->offset == 0;
 #define ROWS(length) case length: put_rows(p, out, first, last, length, 1); return;
-  switch (p->run->extent) {
+  switch (packed ? length : 0) {
     ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14) ROWS(15) ROWS(16)
     ROWS(32)
-    default: put_rows(p, out, first, last, p->run->extent, 0);
+    default: put_rows(p, out, first, last, length, 0);
   }
 #undef ROWS
 }
@@ -411,9 +414,13 @@ void scatter(void **buffers, const int64_t *sizes) {
 #else
   T *const out = result, *const room = buffers[4];
 #endif
-  if ((const void *)array != (void *)out) {
+  if (!array) {
+    const T value = (T)LOAD(filling);
     #pragma omp parallel for simd schedule(static) num_threads(threads) if (elements > 1 << 16)
-    for (int64_t i = 0; i < elements; ++i) out[i] = (T)LOAD(array ? array[i] : filling);
+    for (int64_t i = 0; i < elements; ++i) out[i] = value;
+  } else if ((const void *)array != (void *)out) {
+    #pragma omp parallel for simd schedule(static) num_threads(threads) if (elements > 1 << 16)
+    for (int64_t i = 0; i < elements; ++i) out[i] = (T)LOAD(array[i]);
   }
   if (p.run->extent > 0 && elements > 0) {
     if (threads == 1 && how == DISTINCT || how == IN_TURN) combine_windows(&p, out, 0, p.count, 0, elements);

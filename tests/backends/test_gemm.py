@@ -20,7 +20,14 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as fnp
 from fuser.backends.c.library import prebuilt
-from fuser.backends.c.library.on_demand import GEMMS, factorisations_text, fourier_text, gemm_text, sort_text
+from fuser.backends.c.library.on_demand import (
+    GEMMS,
+    factorisations_text,
+    fourier_text,
+    gemm_text,
+    scatter_text,
+    sort_text,
+)
 from fuser.runtime import sources, toolchain
 
 SHAPES = [
@@ -251,6 +258,7 @@ PREBUILT = {
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
     **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
     "sort_float32_0": (lambda: sort_text(np.dtype("float32"), 0), {"sort": "sort_float32_0"}),
+    **{f"scatter_{kind}_{how}_int32": (lambda kind=kind, how=how: scatter_text(np.dtype(kind), how, np.dtype("int32")), {"scatter": f"scatter_{kind}_{how}_int32"}) for kind, how in (("float32", "add"), ("int32", "add"), ("uint32", "set"))},
     **{f"fourier_{kind}": (lambda kind=kind: fourier_text(np.dtype(kind)), {"fourier": f"fourier_{kind}"}) for kind in ("float32", "float64")},
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -39,6 +40,8 @@ def deep(np, x):
         (lambda np, x: np.concatenate([x.T.reshape(-1)[7:], x[0]]), (90, 70), "strip_mining"),
         (lambda np, x: np.exp(x) + np.arange(30, dtype=np.float32)[:, None][:, 0], (400, 30), "coalescing"),
         (lambda np, x: np.exp(x[:, :30]), (400, 64), "masking"),
+        (lambda np, x: (x - 1) / 3, (3_300_000,), "streaming"),
+        (lambda np, x: np.swapaxes(x, 1, 2) * 2, (300, 4, 4), "superword"),
     ],
 )
 def test_what_was_made_can_be_forbidden(function, shape, field) -> None:
@@ -51,6 +54,34 @@ def test_what_was_made_can_be_forbidden(function, shape, field) -> None:
     assert not made(ours, x, schedule=without).has(field, True)
     for schedule in (None, without):
         np.testing.assert_allclose(fuser.jit(ours, schedule=schedule)(x), function(np, x), rtol=2e-6)
+
+
+def test_results_stream_where_memory_is_what_takes_time() -> None:
+    """Results go past the caches where these keep little of what the kernel touches, and where it computes next to nothing; what was
+    asked for is made at any size, and a result that lies over what the kernel read holds the same numbers."""
+    cheap, dear = lambda x: x * 2 + 1, lambda x: fnp.exp(x * 0.5) + x
+    large, small = numbers(3_300_000), numbers(50_000)
+    assert made(cheap, large).streaming == 1
+    assert not made(dear, large).has("streaming", True)
+    assert not made(cheap, small).has("streaming", True)
+    for function in (cheap, dear):
+        asked = fuser.jit(function, schedule=Schedule(streaming=True), donate_argnums=0)
+        assert made(function, small, schedule=Schedule(streaming=True)).streaming == 1
+        np.testing.assert_allclose(asked(fnp.array(small)), fuser.jit(function)(small), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float64"])
+def test_rows_that_are_computed_alike_are_a_vector_each(dtype) -> None:
+    """Permutations and copies of a row's elements under one expression are; elements that differ in what is done to them are not."""
+    x, v = (numbers(203, *shape) * 100 for shape in ((2, 4), (4,)))
+    with fuser.config.using(enable_x64=True):
+        x, v = x.astype(dtype), v.astype(dtype)
+        for alike in (lambda np, x, v: np.swapaxes(x, 1, 2) + 3, lambda np, x, v: abs(x - v[:, None]) * x):
+            ours = functools.partial(alike, fnp)
+            assert made(ours, x, v).superword == 8
+            np.testing.assert_allclose(fuser.jit(ours)(x, v), alike(np, x, v), rtol=1e-6)
+        unlike = lambda x, v: fnp.stack([v[:, 0] + v[:, 1], v[:, 2] - v[:, 3], v[:, 0] * v[:, 2], v[:, 1]], -1)
+        assert not made(unlike, x, v).has("superword", True)
 
 
 def test_transforms_compose() -> None:

@@ -218,7 +218,10 @@ def _scatter(calls: Calls) -> None:
     sizes += [*_words(operand, calls.views), *_words(updates, calls.views)]
     for part in (*steps, *walks, *windows):
         sizes += part
-    calls.call(("scatter", operand.aval.dtype, reduction, indices.aval.dtype), pointers, sizes)
+    dtype = operand.aval.dtype
+    if reduction == "set" and itemsize < 16:  # one function for all of a width
+        dtype = np.dtype(f"uint{8 * itemsize}")
+    calls.call(("scatter", dtype, reduction, indices.aval.dtype), pointers, sizes)
 
 
 def _wide(dtype: np.dtype, reduction: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuser.backends.c.function import Part, Symbol, Variable
+from fuser.backends.c.function import Part, Symbol, Variable, code, joined
 from fuser.backends.c.schedules import fission, staging, unroll_and_jam
 from fuser.kernel.kernel import Store
 
@@ -36,7 +36,7 @@ def write(writer: Elementwise, piece: Piece, span: Span, share: bool) -> None:
         fission.write(writer, piece, block, writer.named("width"), element)
     staging.leave(writer, piece, span.axis)
     for store in piece.streaming:
-        _stream(writer, store)
+        _stream(writer, span, store)
     writer.close()
 
 
@@ -49,8 +49,21 @@ def length(piece: Piece) -> int:
     return BLOCK // unroll_and_jam.step(piece) * unroll_and_jam.step(piece) if piece.unroll_and_jam else BLOCK
 
 
-def _stream(writer: Elementwise, store: Store) -> None:
-    """A block of a result goes to memory past the caches."""
-    target = writer.params[store.param]
-    form = f"{{}}({{}} + {{base}}, {{}}, {{width}} * sizeof({target.type}));"
-    writer.do(form, Symbol("stream"), target, writer.named(f"{target.name}_block"))
+def _stream(writer: Elementwise, span: Span, store: Store) -> None:
+    """A block of a result goes to memory past the caches, but for one that lies over an array which the kernel just read."""
+    param = writer.params[store.param]
+    with writer.scope():
+        writer.open()
+        writer.let("int64_t", writer.axis_names[span.axis], "{base}")
+        target, block = writer.target(store), writer.named(f"{param.name}_block")
+        form = f"{{}}(&{{}}, {{}}, {{width}} * sizeof({param.type}));"
+        over = [writer.params[number] for number in sorted(writer.overwritten(store.param))]
+        if over:
+            same = joined([code("{} == {}", param, other) for other in over], " || ")
+            writer.open("if ({})", same)
+            writer.do(form, Symbol("__builtin_memcpy"), target, block)
+            writer.close(flat=True)
+            writer.do("else " + form, Symbol("stream"), target, block)
+        else:
+            writer.do(form, Symbol("stream"), target, block)
+        writer.close()

@@ -210,14 +210,17 @@ class Elementwise(Emitter):
         along = {span.axis: span for span in spans}
         share = self.threads and not self.taken and not self.dealt
         count = math.prod(span.extent for span in outer)
-        around = share and (piece.tiling is not None or count >= OUTER)
+        tiled = (
+            piece.tiling is not None and not piece.strip_mining
+        )  # strips are around the tiles, and dealt out themselves
+        around = share and (tiled or count >= OUTER)
         rows = piece.coalescing
         once = rows is not None and coalescing.stands_still(rows, [span.axis for span in outer])
         if once:
             self.open()
             self.repeated = coalescing.repeated(self, piece, along[self.vector])
-        if around and (rows is None or once) and (outer or piece.tiling is not None):
-            self.shared(_collapsed(outer) if piece.tiling is None else len(outer) + 2)
+        if around and (rows is None or once) and (outer or tiled):
+            self.shared(len(outer) + 2 if tiled else _collapsed(outer))
             share = False
         for span in outer:
             self._over(span, one=not around)
@@ -283,6 +286,15 @@ class Elementwise(Emitter):
 
     def _plain(self, piece: Piece, span: Span, share: bool, masked: bool) -> None:
         """One loop along the vector."""
+        if piece.superword:
+            if share:
+                self.shared()
+            with self.scope():
+                self._over(span, one=not share)
+                self.do('__asm__ volatile ("");')  # which no vector loop has
+                self._elements(piece)
+                self.close()
+            return
         if piece.counted and not share:
             self.pragma("omp simd")
             self._run(piece, replace(span, begin="0", end=str(span.extent)))
@@ -455,5 +467,6 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         register_tiling=piece.register_tiling.count if piece.register_tiling is not None else None,
         streaming=len(piece.streaming) or None,
         strip_mining=piece.strip_mining.length if piece.strip_mining else None,
+        superword=piece.superword or None,
         blocking=blocks.length(piece) if piece.blocked and piece.tiling is None and piece.coalescing is None else None,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.builder import ALIGNED
-from fuser.backends.c.function import Code, Part, Range, code
+from fuser.backends.c.function import Code, Part, Range, Symbol, code
 from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, end_block
 from fuser.backends.c.target import TARGET
@@ -220,14 +220,6 @@ def _take(writer: InnerReduction, sums: Sequence[Scalar], places: Sequence[Code]
         writer.set(held[reduction], "{} + {}", held[reduction], terms[0])
 
 
-def _pairs(values: Sequence[Part]) -> Code:
-    """The sum of values in pairs."""
-    nodes = [code("{}", value) for value in values]
-    while len(nodes) > 1:
-        nodes = [code("({} + {})", a, b) for a, b in zip(nodes[::2], nodes[1::2], strict=True)]
-    return nodes[0]
-
-
 def end_blocks(writer: InnerReduction, sums: Sequence[Scalar]) -> None:
     """Add the sums of a block to those of all blocks, lane by lane."""
     for reduction in sums:
@@ -253,6 +245,10 @@ def join_lanes(writer: InnerReduction, sums: Sequence[Scalar], blocks: bool) -> 
             writer.set(held, "{} + {}", writer.at(f"{writer.name(reduction)}_sum", lane), held)
         writer.close()
     for reduction in sums:
-        writer.accumulate(
-            reduction, _pairs([writer.at(f"{writer.name(reduction)}_lane", str(n)) for n in range(width)]), ""
-        )
+        kind, name = spell.local(reduction.attr.accumulator), f"{writer.name(reduction)}_lane"
+        helper = spell.lane_sum(kind, width)
+        if helper in spell.HELPERS:
+            total = code("{}({})", Symbol(helper), writer.named(name))
+        else:
+            total = spell.in_pairs([writer.at(name, str(number)) for number in range(width)])
+        writer.accumulate(reduction, total, "")

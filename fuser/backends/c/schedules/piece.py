@@ -17,18 +17,18 @@ from fuser.backends.c.schedules import (
     register_tiling,
     staging,
     strip_mining,
+    superword,
     tiling,
     unroll_and_jam,
 )
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
+from fuser.kernel.cost import estimate
 from fuser.kernel.kernel import Kernel, Store, Sweep
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import index_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
-
-STREAM_BYTES = 2 * TARGET.levels[-2].capacity  # of results that are too large for a cache to keep
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,7 @@ class Piece:
     register_tiling: register_tiling.Neighbours | None = None
     streaming: tuple[Store, ...] = ()
     strip_mining: strip_mining.Strips | None = None
+    superword: int = 0  # elements of rows that are a vector each
 
     @property
     def blocked(self) -> bool:
@@ -76,7 +77,8 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
     if vector is None:
         return piece
     if not asked.forbids("tiling") and (crossing := tiling.transposed_accesses(kernel, loops)) is not None:
-        return _fissioned(replace(piece, tiling=crossing), kernel, loops, asked, fission.TILED)
+        mined = None if asked.forbids("strip_mining") else strip_mining.strips(piece.nodes, piece.stores, loops)
+        return _fissioned(replace(piece, tiling=crossing, strip_mining=mined), kernel, loops, asked, fission.TILED)
     if not asked.forbids("coalescing"):
         rows = coalescing.short_rows(kernel, loops)
         whole = rows is not None and loops.extents[vector] % coalescing.LANES == 0
@@ -88,6 +90,8 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
             return replace(piece, counted=True)
         if rows is not None:
             return _fissioned(replace(piece, coalescing=rows), kernel, loops, asked, 1)
+    if not asked.forbids("superword") and (length := superword.row(kernel, loops)):
+        return replace(piece, superword=length)
     if not asked.forbids("strip_mining") and (strips := strip_mining.strips(piece.nodes, piece.stores, loops)):
         piece = replace(piece, strip_mining=strips)
         loops = replace(loops, extents={**loops.extents, vector: strips.length})
@@ -98,8 +102,10 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
     alone = len(loops.parallel) == 1 and not piece.strip_mining
     if alone and not asked.forbids("streaming"):
         leaving = {store for tile in piece.tiles_out for store in tile.members}
-        streaming = tuple(s for s in piece.stores if s not in leaving and _streams(s, kernel, loops))
-        piece = replace(piece, streaming=streaming if len({s.param for s in streaming}) == len(streaming) else ())
+        streaming = tuple(s for s in piece.stores if s not in leaving and _dense(s, loops))
+        apart = len({s.param for s in streaming}) == len(streaming)
+        if apart and (asked.streaming or _streams(streaming, kernel)):
+            piece = replace(piece, streaming=streaming)
     if piece.fission or piece.tiles_in or piece.tiles_out:
         return piece
     if not piece.blocked and not piece.strip_mining and (found := _neighbours(piece, loops, asked)) is not None:
@@ -127,10 +133,26 @@ def _fissioned(piece: Piece, kernel: Kernel, loops: Loops, asked: Schedule, leas
     return replace(piece, fission=tuple(map(tuple, runs)), single=frozenset(single), alone=frozenset(alone))
 
 
-def _streams(store: Store, kernel: Kernel, loops: Loops) -> bool:
-    """Whether the store fills, one element after the other, memory too large for a cache to keep."""
-    param, vector = kernel.params[store.param], loops.vector
+def _touched(kernel: Kernel) -> int:
+    """Bytes of all arrays, as far as the iterations reach."""
+    iterations = math.prod(axis.extent for axis in kernel.parallel)
+    return sum(min(math.prod(p.shape), iterations) * p.dtype.itemsize for p in kernel.params)
+
+
+def _streams(stores: Sequence[Store], kernel: Kernel) -> bool:
+    """Whether caches keep little of what the kernel touches, and to read lines of its results before they are written takes longer than
+    what it computes, which hides behind memory no longer."""
+    touched = _touched(kernel)
+    if not stores or touched < TARGET.streamed:
+        return False
+    found = estimate(kernel, TARGET)
+    iterations = math.prod(axis.extent for axis in kernel.parallel)
+    size = iterations * sum(kernel.params[store.param].dtype.itemsize for store in stores)
+    return found is not None and found.arithmetic < TARGET.stream(size, touched)
+
+
+def _dense(store: Store, loops: Loops) -> bool:
+    """Whether the store fills an array one element after the other. Rows of their own, beside what they share, gain nothing."""
+    vector, axes = loops.vector, set(index_axes(store.offset)) - loops.absorbed
     assert vector is not None
-    only = all(axis is vector or axis in loops.absorbed for axis in index_axes(store.offset))
-    dense = only and store.offset.offset == 0 and store.offset.coefficient(vector) == 1
-    return dense and math.prod(param.shape) * param.dtype.itemsize >= STREAM_BYTES
+    return axes == {vector} and store.offset.offset == 0 and store.offset.coefficient(vector) == 1
