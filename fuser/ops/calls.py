@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from fuser.errors import UnexpectedTracerError
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
@@ -41,14 +39,6 @@ def evaluate_call(*args: Any, call_jaxpr: Flat | Graph, **params: Any) -> list[A
         return [as_array(o) for o in callee(call_jaxpr)(*(a if is_ref(a) else as_array(a) for a in args))]
 
 
-def _evaluate_graph(*args: np.ndarray, call_jaxpr: Graph, **params: Any) -> list[np.ndarray]:
-    return evaluate(call_jaxpr, args)
-
-
-def _call_type(*avals: ArrayType, call_jaxpr: Graph, **params: Any) -> tuple[ArrayType, ...]:
-    return call_jaxpr.out_avals
-
-
 def run_linear(trace: Trace, args: Sequence[Any], params: Params) -> Sequence[Any]:
     """A call on values that are linear in a trace's inputs: its rule has had its say, so what it does is recorded."""
     with using(trace):
@@ -62,6 +52,22 @@ def staged(primitive: Primitive, trace: StageTrace, args: Sequence[Any], params:
     graph, consts = close(stage(params["call_jaxpr"], [type_of(a) for a in args], params["name"]))
     params = {**params, "call_jaxpr": graph, "num_consts": params["num_consts"] + len(consts)}
     return trace.record(primitive, (*consts, *args), params)
+
+
+def call_primitive(name: str, **rules: Any) -> Primitive:
+    """A registered primitive that calls a function, its parameter `call_jaxpr`, and has rules for it: `jvp` and `batch` at least."""
+    made = Primitive(
+        name,
+        Fusion.CONTROL,
+        multiple_results=True,
+        calls=True,
+        type=lambda *avals, call_jaxpr, **params: call_jaxpr.out_avals,
+        eval=lambda *arrays, call_jaxpr, **params: evaluate(call_jaxpr, arrays),
+        run=evaluate_call,
+        stage=lambda trace, args, params: staged(made, trace, args, params),
+        **{"partial": run_linear, **rules},
+    )
+    return register(made)
 
 
 def own_tangents(kind: str, name: str, tangents: Sequence[Any], num_consts: int) -> Sequence[Any]:
@@ -164,21 +170,7 @@ def _batch_custom_jvp(
     return custom_jvp_call_p.bind(*operands, **params), batching.results
 
 
-custom_jvp_call_p: Primitive = register(
-    Primitive(
-        "custom_jvp_call",
-        Fusion.CONTROL,
-        multiple_results=True,
-        calls=True,
-        type=_call_type,
-        eval=_evaluate_graph,
-        run=evaluate_call,
-        stage=lambda trace, args, params: staged(custom_jvp_call_p, trace, args, params),
-        partial=run_linear,
-        jvp=_custom_jvp,
-        batch=_batch_custom_jvp,
-    )
-)
+custom_jvp_call_p = call_primitive("custom_jvp_call", jvp=_custom_jvp, batch=_batch_custom_jvp)
 
 
 def _shown_jvp(params: Params) -> Params:
@@ -265,21 +257,7 @@ def batched_bwd(
     return batched
 
 
-custom_vjp_call_p: Primitive = register(
-    Primitive(
-        "custom_vjp_call",
-        Fusion.CONTROL,
-        multiple_results=True,
-        calls=True,
-        type=_call_type,
-        eval=_evaluate_graph,
-        run=evaluate_call,
-        stage=lambda trace, args, params: staged(custom_vjp_call_p, trace, args, params),
-        partial=run_linear,
-        jvp=_custom_vjp,
-        batch=_batch_custom_vjp,
-    )
-)
+custom_vjp_call_p = call_primitive("custom_vjp_call", jvp=_custom_vjp, batch=_batch_custom_vjp)
 
 
 def _shown_vjp(params: Params) -> Params:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.ir.evaluate import evaluate
-from fuser.ir.primitive import Fusion, Primitive, register
-from fuser.ops.calls import Batching, Flat, callee, evaluate_call, run_linear, staged
+from fuser.ops.calls import Batching, Flat, call_primitive, callee
 from fuser.trace.batch import BatchTrace, batch, moved
 from fuser.trace.core import type_of
 from fuser.trace.jvp import jvp
@@ -84,18 +82,4 @@ def _pushed(function: Flat, inputs: Sequence[Any], active: Sequence[bool]) -> tu
     return jvp(function, inputs[:count], tangents)
 
 
-custom_vmap_call_p: Primitive = register(
-    Primitive(
-        "custom_vmap_call",
-        Fusion.CONTROL,
-        multiple_results=True,
-        calls=True,
-        type=lambda *avals, call_jaxpr, **params: call_jaxpr.out_avals,
-        eval=lambda *arrays, call_jaxpr, **params: evaluate(call_jaxpr, arrays),
-        run=evaluate_call,
-        stage=lambda trace, args, params: staged(custom_vmap_call_p, trace, args, params),
-        partial=run_linear,
-        jvp=_jvp,
-        batch=_batch,
-    )
-)
+custom_vmap_call_p = call_primitive("custom_vmap_call", jvp=_jvp, batch=_batch)

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fuser.ir.evaluate import evaluate
 from fuser.ir.jaxpr_layout import SHOWN
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import ArrayType
-from fuser.ops.calls import Flat, custom_lin_p, evaluate_call, own_tangents, run_linear, staged
+from fuser.ops.calls import Flat, call_primitive, custom_lin_p, own_tangents, run_linear, staged
 from fuser.trace.batch import BatchTrace, batch
 from fuser.trace.core import EVALUATION, Trace, current, using
 from fuser.trace.jvp import jvp
@@ -122,21 +121,8 @@ def _batch(operands: Values, dims: Sequence[int | None], trace: BatchTrace, **pa
     return params["_prim"].leaf_rules.batch(axis, operands[params["num_consts"] :], own)
 
 
-call_hi_primitive_p: Primitive = register(
-    Primitive(
-        "call_hi_primitive",
-        Fusion.CONTROL,
-        multiple_results=True,
-        calls=True,
-        type=lambda *avals, call_jaxpr, **params: call_jaxpr.out_avals,
-        eval=lambda *arrays, call_jaxpr, **params: evaluate(call_jaxpr, arrays),
-        run=evaluate_call,
-        stage=lambda trace, args, params: staged(call_hi_primitive_p, trace, args, params),
-        partial=_partial,
-        jvp=_jvp,
-        transpose=_transpose,
-        batch=_batch,
-    )
+call_hi_primitive_p: Primitive = call_primitive(
+    "call_hi_primitive", partial=_partial, jvp=_jvp, transpose=_transpose, batch=_batch
 )
 SHOWN[call_hi_primitive_p] = lambda params: {"_prim": repr(params["_prim"])}
 

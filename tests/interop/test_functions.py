@@ -488,6 +488,7 @@ OF_LISTS: dict[str, Callable[[np.ndarray], Any]] = {
     "a ufunc's method": lambda x: np.maximum.reduce([x[0], x[1], x[2]]),
     "by name": lambda x: np.sum(a=[x[0], x[1]]),
     "a choice": lambda x: np.where(x[:2] > 1, [x[0], x[1]], 0.0),
+    "rows of one value": lambda x: np.full((2, 2), [x[0], x[1]]) + np.full_like(x[:2], [x[1], x[2]]),
     "a grid": lambda x: np.meshgrid([x[0], x[1]], [1.0, 2.0])[0],
     "a sequence of arrays": lambda x: np.concatenate([x, x[:1]]),
     "a choice among arrays": lambda x: np.select([x > 1, x > 2], [x, x * 2], 0.0),

@@ -114,25 +114,15 @@ def filled(context: Context, shape: Any, value: Any, dtype: Any = None, order: O
         dtype = value.dtype if dtype is None else np.dtype(dtype)
         lifted = value.lifted(dtype)
         return TracedArray(context, broadcast_to(lifted, shape), order=order)
+    if not isinstance(value, TracedArray) and holds_traced(value):
+        return filled(context, shape, array(context, value), dtype, order)
     plain = np.asarray(value.value if isinstance(value, TracedArray) else value)
     return TracedArray(context, np.broadcast_to(plain if dtype is None else plain.astype(dtype), shape), order=order)
 
 
 def _like(value: Any) -> Any:
-    def handler(
-        context: Context,
-        a: Any,
-        dtype: Any = None,
-        order: str = "K",
-        subok: bool = True,
-        shape: Any = None,
-        *,
-        device: Any = None,
-    ) -> TracedArray:
-        kept = None if shape is not None else ordered(a, order)
-        return filled(
-            context, np.shape(a) if shape is None else shape, value, a.dtype if dtype is None else dtype, kept
-        )
+    def handler(context: Context, a: Any, *args: Any, **kwargs: Any) -> TracedArray:
+        return _full_like(context, a, value, *args, **kwargs)
 
     return handler
 

@@ -28,29 +28,20 @@ _LINALG = (
     *("cond", "matrix_rank", "matrix_power", "multi_dot", "lstsq", "eig", "eigvals", "tensorsolve", "tensorinv"),
     *("matrix_norm", "vector_norm"),
 )
-_FFT = (
-    *(
-        "fft",
-        "ifft",
-        "fft2",
-        "ifft2",
-        "fftn",
-        "ifftn",
-        "rfft",
-        "irfft",
-        "rfft2",
-        "irfft2",
-        "rfftn",
-        "irfftn",
-        "hfft",
-        "ihfft",
-    ),
-    *("fftshift", "ifftshift"),
-)
+_FFT = tuple(name for name in np.fft.__all__ if not name.endswith("freq"))  # those are made of numbers alone
 _OTHERS = (
-    *("lexsort", "partition", "argpartition", "unwrap", "block", "nanmedian", "nanquantile", "nanpercentile"),
     *(
+        "lexsort",
+        "partition",
+        "argpartition",
+        "unwrap",
+        "block",
+        "nanmedian",
+        "nanquantile",
+        "nanpercentile",
         "polyfit",
+    ),
+    *(
         "roots",
         "poly",
         "histogram2d",
@@ -62,8 +53,6 @@ _OTHERS = (
         "unpackbits",
     ),
 )
-
-
 _WARNS = (np.polyfit,)  # by warnings.warn, beside those of np.errstate
 
 

@@ -7,7 +7,7 @@ workspace, which the caller hands over behind the results if it is large. All nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -218,6 +218,19 @@ class Driver(Builder):
         inside = code("{} || ", Symbol("stopped")) if interruptible(symbols(tuple(self.kernels.parts))) else ""
         self.do("if ({}--left == 0 && {}(&left, &pace)) break;", inside, Symbol("interrupted_at"))
 
+    def _iterated(self, body: Frame, carries: Carries, copies: Iterable[tuple[str, str, str]] = ()) -> None:
+        """The rest of a loop whose block is open: the steps of its body and `copies` (target, source, size), timed now and then."""
+        self.statements.append(thread_tuning.BEGIN)
+        body.steps()
+        for target, source, size in copies:
+            self.copy(target, source, size)
+        carries.advance()
+        self.statements.append(thread_tuning.END)
+        self.poll()
+        self.close()
+        self.statements.append(thread_tuning.RESTORE)
+        carries.finish()
+
     # Operands and results of the equation.
 
     def operand(self, operand: Operand) -> str:
@@ -353,16 +366,7 @@ class ScanDriver(Driver):
         carries.read(body, consts)
         carries.target("(length - step) & 1")
         copies = self._ys(body, ys, count)
-        self.statements.append(thread_tuning.BEGIN)
-        body.steps()
-        for target, source, size in copies:
-            self.copy(target, source, size)
-        carries.advance()
-        self.statements.append(thread_tuning.END)
-        self.poll()
-        self.close()
-        self.statements.append(thread_tuning.RESTORE)
-        carries.finish()
+        self._iterated(body, carries, copies)
 
     def _ys(self, body: Frame, slots: Sequence[int], count: int) -> list[tuple[str, str, str]]:
         """Point outputs at this step's part of the ys; gives the copies for those that share a slot."""
@@ -411,14 +415,7 @@ class WhileDriver(Driver):
         self.line(f"if (!*(const unsigned char *){test.at(test.outputs[0])}) break;")
         carries.read(body, with_lanes + consts)
         carries.target("step & 1")
-        self.statements.append(thread_tuning.BEGIN)
-        body.steps()
-        carries.advance()
-        self.statements.append(thread_tuning.END)
-        self.poll()
-        self.close()
-        self.statements.append(thread_tuning.RESTORE)
-        carries.finish()
+        self._iterated(body, carries)
 
 
 class CondDriver(Driver):
