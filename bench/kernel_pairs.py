@@ -1,10 +1,11 @@
-"""Thirty functions as fuser's users and as torch's write them, for the comparison of kernels that needs no GPU (`bench.static --inductor`).
+"""Functions as fuser's users and as torch's write them, for the comparison of kernels that needs no GPU (`bench.static --inductor`).
 
 `PAIRS[name]` is the function for fuser, its twin for torch as the name of a function in `torch_forms(torch)`, and the types of the arguments.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 import fuser
 import fuser.numpy as fnp
+from bench.workloads.elementwise import black_scholes
 from fuser.ir.types import ArrayType, bfloat16
 
 F32, I32 = np.dtype("float32"), np.dtype("int32")
@@ -32,6 +34,10 @@ def polynomial(x: Any, y: Any) -> Any:
 
 def softmax(x: Any) -> Any:
     return fuser.nn.softmax(x, axis=-1)
+
+
+def softmax_backward(y: Any, ct: Any) -> Any:
+    return y * (ct - (y * ct).sum(-1, keepdims=True))
 
 
 def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
@@ -89,6 +95,11 @@ PAIRS: dict[str, tuple[Callable[..., Any], str, Any]] = {
     "sum with a transpose": (lambda x, y: x.T + y, "transposed", (of(8192, 8192), of(8192, 8192))),
     "gelu bfloat16": (lambda x: fuser.nn.gelu(x, approximate=False), "gelu", (half(8192, 8192),)),
     "gated silu bfloat16": (lambda x, y: fuser.nn.silu(x) * y, "gated", (half(8192, 11008), half(8192, 11008))),
+    "gelu by tanh bfloat16": (lambda x: fuser.nn.gelu(x), "gelu_tanh", (half(8192, 8192),)),
+    "tanh bfloat16": (lambda x: fnp.tanh(x), "tanh", (half(1 << 26),)),
+    "exponential of a sine": (lambda x: fnp.exp(fnp.sin(x)), "exp_sin", (of(1 << 26),)),
+    "power": (lambda x, y: x**y, "power", (of(1 << 26), of(1 << 26))),
+    "option prices": (lambda *given: black_scholes(fnp, *given), "options", (of(1 << 24),) * 3),
     "rotary bfloat16": (rotary, "rotary", (half(4096, 32, 128), half(4096, 128), half(4096, 128))),
     "softmax 4096": (softmax, "softmax", (of(4096, 4096),)),
     "softmax bfloat16 4096": (softmax, "softmax", (half(4096, 4096),)),
@@ -98,6 +109,18 @@ PAIRS: dict[str, tuple[Callable[..., Any], str, Any]] = {
     "softmax 65536": (softmax, "softmax", (of(1024, 65536),)),
     "softmax 2^20": (softmax, "softmax", (of(8, 1 << 20),)),
     "logsumexp 32768": (lambda x: fuser.nn.logsumexp(x, -1), "logsumexp", (of(4096, 32768),)),
+    "softmax with a mask": (
+        lambda x, m: softmax(fnp.where(m > 0, x, -np.inf)),
+        "masked_softmax",
+        (of(8192, 2048), of(8192, 2048, dtype=np.int8)),
+    ),
+    "softmax backward bfloat16": (softmax_backward, "softmax_backward", (half(8192, 4096),) * 2),
+    "norm of channels": (
+        lambda x: x / fnp.sqrt((x * x).mean(1, keepdims=True) + 1e-6),
+        "channel_norm",
+        (of(16, 256, 64, 64),),
+    ),
+    "argmax of rows": (lambda x: fnp.argmax(x, -1), "argmax", (of(8192, 4096),)),
     "layer norm": (layer_norm, "layer_norm", (of(4096, 4096), of(4096), of(4096))),
     "layer norm bfloat16": (layer_norm, "layer_norm", (half(8192, 4096), half(4096), half(4096))),
     "layer norm with gradients": (
@@ -169,6 +192,12 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
     def attention(q: Any, k: Any, v: Any) -> Any:
         return torch.softmax((q @ k.transpose(-1, -2) * 0.125).float(), -1).to(q.dtype) @ v
 
+    def options(*given: Any) -> Any:
+        return black_scholes(torch, *given)
+
+    def softmax_backward(y: Any, ct: Any) -> Any:
+        return y * (ct - (y * ct).sum(-1, keepdim=True))
+
     return {
         "polynomial": polynomial,
         "bias": lambda x, b: torch.relu(x + b),
@@ -176,6 +205,15 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
         "gelu": functional.gelu,
         "gated": lambda x, y: functional.silu(x) * y,
         "rotary": rotary,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "tanh": torch.tanh,
+        "exp_sin": lambda x: torch.exp(torch.sin(x)),
+        "power": torch.pow,
+        "options": options,
+        "masked_softmax": lambda x, m: torch.softmax(torch.where(m > 0, x, -math.inf), -1),
+        "softmax_backward": softmax_backward,
+        "channel_norm": lambda x: x / torch.sqrt((x * x).mean(1, keepdim=True) + 1e-6),
+        "argmax": lambda x: torch.argmax(x, -1),
         "softmax": lambda x: torch.softmax(x, -1),
         "logsumexp": lambda x: torch.logsumexp(x, -1),
         "layer_norm": lambda x, s, b: functional.layer_norm(x, (x.shape[-1],), s, b, 1e-5),

@@ -44,7 +44,7 @@ def rows_of(name: str, function: Callable[..., Any], arguments: Sequence[Any], r
     sources = dict(zip(kernel_groups(compiled.plan, backend.limits), compiled.sources))
     samples: list[list[float]] = [[] for _ in compiled.plan.groups]
     for _ in range(rounds):
-        for index, seconds in compiled.executable.call_profiled(arrays, time.thread_time)[1]:
+        for index, seconds in compiled.executable.call_profiled(arrays, time.thread_time, idle())[1]:
             samples[index].append(seconds - overhead())
     estimates = estimated(compiled.plan, machine_target(backend), sources)
     for group, measured, found in zip(compiled.plan.groups, samples, estimates, strict=True):
@@ -60,13 +60,20 @@ def rows_of(name: str, function: Callable[..., Any], arguments: Sequence[Any], r
 
 
 @functools.cache
-def overhead() -> float:
-    """Seconds of calling a kernel from Python with a clock beside it, which its own time does not hold."""
+def idle() -> Callable[[], list[tuple[int, float]]]:
+    """What runs a kernel that has nothing to do and gives its seconds. Ahead of a kernel that is timed it brings back into the caches
+    what calls one from Python: after a kernel that moves megabytes that took 30 µs, which were counted as the next one's."""
     import fuser
 
     compiled = fuser.jit(lambda x: x + 1).lower(np.float32(1)).compile()
     one = [np.ones((), np.float32)]
-    return min(s for _ in range(200) for _, s in compiled.executable.call_profiled(one, time.thread_time)[1])
+    return lambda: compiled.executable.call_profiled(one, time.thread_time)[1]
+
+
+@functools.cache
+def overhead() -> float:
+    """Seconds of calling a kernel from Python with a clock beside it, which its own time does not hold."""
+    return min(seconds for _ in range(200) for _, seconds in idle()())
 
 
 def random_programs(first: int, count: int) -> Iterator[tuple[str, Callable[..., Any], Sequence[Any]]]:

@@ -3,7 +3,7 @@
     python -m bench.static            row kernels of every length, in float32 and bfloat16, and the other forms
     python -m bench.static softmax    those whose name has the word
     python -m bench.static --target hip:gfx942    the same for another GPU
-    python -m bench.static --inductor    thirty functions beside TorchInductor's kernels (`bench/kernel_comparison.py`)
+    python -m bench.static --inductor    functions beside TorchInductor's kernels (`bench/kernel_comparison.py`)
 
 DRAM time is bytes moved over 4.3 TB/s, the copy rate measured on an H200; issue time is that of `fuser/backends/triton/machine_code.py`, and of
 products and attention, which tensor cores limit, it says nothing.

@@ -218,7 +218,8 @@ def in_words(value: Any) -> str:
     """What a value is that is no array of numbers: "a str", "a NumPy array of dtype object"."""
     if isinstance(value, np.ndarray):
         return f"a NumPy array of dtype {value.dtype}"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
@@ -248,7 +249,14 @@ def of(value: Any) -> tuple[np.dtype, bool]:
     if isinstance(value, (str, np.dtype, type)):
         named = check_dtype(_dtype(value), value)
         return named if _wide() else canonical(named), False
-    return canonical(check_dtype(np.result_type(value), value)), False
+    try:
+        found = np.result_type(value)
+    except TypeError:
+        raise TypeError(
+            f"Error interpreting argument as an array: {in_words(value)} is no array of numbers; "
+            "fuser takes numbers, booleans and complex numbers"
+        ) from None
+    return canonical(check_dtype(found, value)), False
 
 
 @functools.lru_cache(4096)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from fuser.config import config
+from fuser.errors import FuserError
 from fuser.ir.source import hide_frames_of, is_hidden
 
 EXCLUDED: list[str] = []  # the files of libraries whose frames are hidden as fuser's are
@@ -17,7 +18,7 @@ NOTE = "fuser's own frames are hidden; set FUSER_TRACEBACK=full to see them"
 
 
 def hide(error: BaseException) -> BaseException:
-    """`error` with a traceback of the user's frames alone, to be raised again."""
+    """`error` with a traceback of the user's frames alone, to be raised again; a defect without any keeps fuser's."""
     if config.traceback == "full":
         return error
     kept = []
@@ -29,7 +30,7 @@ def hide(error: BaseException) -> BaseException:
         else:
             kept.append(frame)
         frame = frame.tb_next
-    if not kept:
+    if not kept and not isinstance(error, FuserError):
         return error
     rebuilt: TracebackType | None = None
     for frame in reversed(kept):

@@ -33,7 +33,8 @@ def classes(dtype: np.dtype) -> tuple[str, ...]:
     if is_complex(dtype):
         return ("complex", "any")
     if is_inexact(dtype):
-        return ("double", "float", "any") if dtype == _DOUBLE else ("float", "any")
+        narrow = ("double",) if dtype == _DOUBLE else ("half",) if dtype.itemsize == 2 else ()
+        return (*narrow, "float", "any")
     return ("signed" if dtype.kind == "i" else "unsigned", "integer", "any")
 
 

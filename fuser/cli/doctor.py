@@ -22,7 +22,7 @@ OK, ABSENT, PROBLEM = "ok", "absent", "problem"
 STYLES = {OK: "green", ABSENT: "dim", PROBLEM: "bold red"}
 NEEDED = ("numpy", "ml_dtypes", "optree", "opt_einsum", "rich")
 OPTIONAL = {
-    "torch": ("matrix products on the CPU, memory on the GPU, torch tensors in and out", "pip install torch"),
+    "torch": ("library calls on the GPU, torch tensors in and out", "pip install torch"),
     "triton": ("kernels on GPUs", "pip install triton"),
     "jax": ("programs on TPUs; comparisons in the benchmarks and tests", "pip install 'fuser[tpu]'"),
     "libtpu": ("programs on TPUs, and compiling for them ahead of time", "pip install 'fuser[tpu]'"),

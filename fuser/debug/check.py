@@ -97,7 +97,7 @@ def check(function: Callable[..., Any]) -> Callable[..., CheckReport]:
         require_steps(compiled.traced._backend, "fuser.check")
         if isinstance(staged, Jitted):
             _, args, kwargs = staged._split(args, kwargs)
-        return _compare(compiled, input_arrays(staged, compiled, args, kwargs))
+        return _compare(compiled, input_arrays(compiled, args, kwargs))
 
     return checked
 

@@ -384,9 +384,9 @@ def constant(value: Any, dtype: np.dtype) -> Scalar:
     return Scalar("const", (), dtype, np.asarray(value).astype(dtype)[()])
 
 
-def as_scalar(index: Affine, dtype: np.dtype = INDEX) -> Scalar:
-    """An index as a number of an integer dtype."""
-    return constant(index.offset, dtype) if not index.terms else Scalar("index", (), dtype, index)
+def as_scalar(index: Affine) -> Scalar:
+    """An index as a number."""
+    return constant(index.offset, INDEX) if not index.terms else Scalar("index", (), INDEX, index)
 
 
 def apply(op: str, *args: Scalar, dtype: np.dtype | None = None) -> Scalar:

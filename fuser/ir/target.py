@@ -29,7 +29,7 @@ class Target:
     vector; `registers`: vectors of values that registers hold at once; `line`: bytes that come from memory together; `allocate`: times that bytes pass which are written far away (2 where their lines are read before); `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
     to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
-    memory; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
+    memory, `scanned`: elements of a row from which it runs in vectors; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
     inside one; `combine`: of reducing a
     vector to a number; `fork`: of starting the other workers and waiting for them; `alone`: of work that one worker does by itself sooner than start the others; `tiled`: seconds an element that is read
     or written in tiles beside what lies in another order; `shuffled`: of one of 32 bits that is taken from a short row, or into one,
@@ -38,8 +38,11 @@ class Target:
     products of matrices, 0 where it is not known; `exposed`: the share of moving or computing, whichever is shorter, that the other
     does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
     tiles; `chains`: vectors that wait for their own iterations side by side; `waiting`: how much longer operations take in
-    iterations that wait for each other, as vectors, `in_turn` as single numbers; `scratch`: bytes of a row that a kernel keeps from one
-    run over it to the next; `streamed`: bytes that a kernel touches from which on caches keep little of its results, which then go past them; `margin`: times what a change costs by estimates
+    iterations that wait for each other, as vectors, `in_turn` as single numbers; `unrolled`: elements of a row that is reduced in registers, read as they lie;
+    `interleaved`: strides in elements that shuffles in registers take apart; `sets`: bytes
+    between addresses that share a set of the nearest cache; `scratch`: bytes of a row that a kernel keeps from one
+    run over it to the next; `streamed`: bytes that a kernel touches from which on caches keep little of its results, which then go past them;
+    `margin`: times what a change costs by estimates
     that it has to save, as these are no better, and `least` the launches that it has to save beside; `apart`: how much longer a kernel takes by an estimate than several, from which
     it is taken apart.
     """
@@ -58,6 +61,7 @@ class Target:
     latency: float = 0
     gathered: float = 0
     prefix: float = 0
+    scanned: int = 0
     step: float = 0
     loop: float = 0
     combine: float = 0
@@ -71,11 +75,19 @@ class Target:
     chains: float = 4
     waiting: float = 4
     in_turn: float = 2
+    unrolled: int = 0
+    interleaved: tuple[int, ...] = (2, 3, 4, 8)
+    sets: int = 4096
     scratch: float = 0
     streamed: float = math.inf
     margin: float = 1.5
     least: float = 0.5
     apart: float = 1.2
+
+    @property
+    def lanes(self) -> int:
+        """Numbers of 32 bits in a vector."""
+        return self.vector // 4
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""

@@ -77,7 +77,7 @@ def estimate(
     """
     if kernel.loop is not None and kernel.loop.time is None:
         return None
-    kernel = unroll_reductions(split_complex(kernel), target.vector)
+    kernel = unroll_reductions(split_complex(kernel), target)
     return _Costs(kernel, arrange(kernel), target, vectorised).total(since)
 
 
@@ -95,7 +95,7 @@ class _Costs:
         self.nest = nest
         self.depth = {axis: number for number, axis in enumerate(nest)}
         self.vector = nest[-1] if nest else None
-        self.vectorised = vectorised and self.vector is not None
+        self.vectorised = vectorised and self.vector is not None and not self._in_turn()
         self.times = [1.0]  # iterations of the loops up to each depth
         for axis in nest:
             self.times.append(self.times[-1] * loops.extents[axis])
@@ -115,6 +115,11 @@ class _Costs:
             arithmetic += self.kernel.loop.time.extent * body
             waiting = self.kernel.loop.time.extent * self.chain(self.kernel.loop)
         return Estimate(self.target.launch, arithmetic, self.memory(since), waiting, self.target.exposed)
+
+    def _in_turn(self) -> bool:
+        """Whether rows along memory are too short for their prefix scans to run in vectors, nor what stands beside them."""
+        short = self.vector in self.loops.reduced and self.loops.extents[self.vector] < self.target.scanned
+        return short and any(node.op == "scan" for sweep in self.kernel.sweeps for node in sweep.body)
 
     # Arithmetic.
 

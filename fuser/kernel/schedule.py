@@ -39,7 +39,6 @@ class Schedule:
     masking: int | None = None  # lanes of the vectors whose last one is under a mask
     superword: int | None = None  # elements of short rows, each of which is a vector
     streaming: int | None = None  # results that go to memory past the caches
-    prefetching: int | None = None  # arrays whose next row is asked for ahead
     guarding: int | None = None  # reductions that rows leave out which do not read them
     blocking: int | None = None  # elements of a block that is done with before the next
     warps: int | None = None  # of a GPU program
@@ -122,7 +121,6 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "masking": "vectors of {} under a mask".format,
     "superword": "rows of {} as a vector each".format,
     "streaming": "streaming stores of {} results".format,
-    "prefetching": "prefetching of {} arrays".format,
     "guarding": "{} reductions behind guards".format,
     "blocking": "blocks of {}".format,
     "warps": "{} warps".format,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fuser.ir import scalar as S
 from fuser.ir.index import Affine
 from fuser.ir.scalar import Scalar
+from fuser.ir.target import Target
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import Sweeping
@@ -21,13 +22,11 @@ from fuser.partition.values import extreme_index, reduce_terms, reduces_terms
 
 MOST_ELEMENTS = 16  # of a row
 MOST_NODES = 2400  # of the unrolled expression: its vectors must be compiled, and held in registers or near them
-FEWEST_ROWS = 16  # a vector of float32
-INTERLEAVED = (2, 3, 4, 8)  # elements that compilers interleave in registers
 MOST_INTERLEAVED_NODES = 400
 ORDERLESS = ("max", "min", "and", "or", "sum")
 
 
-def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
+def unroll_reductions(kernel: Kernel, target: Target) -> Kernel:
     """The kernel with its reduced axes unrolled, where they are short; else the same kernel.
 
     A row that lies in memory one element after the other and whose widest elements fill a vector is left as it is, and so are
@@ -35,17 +34,17 @@ def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
     """
     extent = math.prod(axis.extent for axis in kernel.reduced)
     if kernel.loop is None and extent > MOST_ELEMENTS and len(kernel.reduced) > 1:
-        return _along_short_axis(kernel)
+        return _along_short_axis(kernel, target)
     if kernel.loop is not None or not kernel.reduced or not 1 < extent <= MOST_ELEMENTS:
         return kernel
     if arrange(kernel).vector in kernel.reduced:
-        widest = max((n.dtype.itemsize for n in kernel.nodes if n.op == "load"), default=vector_bytes)
-        if extent * widest >= vector_bytes or any(n.op == "scan" for n in kernel.nodes):
+        widest = max((n.dtype.itemsize for n in kernel.nodes if n.op == "load"), default=target.vector)
+        if extent * widest >= target.vector or any(n.op == "scan" for n in kernel.nodes):
             return kernel
     rows = math.prod(axis.extent for axis in kernel.parallel)
     nodes = sum(len(sweep.body) + len(sweep.reductions) for sweep in kernel.sweeps)
     specs = [n.attr for n in kernel.nodes if n.op == "scan"] + [f.attr for s in kernel.sweeps for f in s.reductions]
-    if rows < FEWEST_ROWS or nodes * extent > MOST_NODES or not all(reduces_terms(spec.reduction) for spec in specs):
+    if rows < target.lanes or nodes * extent > MOST_NODES or not all(reduces_terms(spec.reduction) for spec in specs):
         return kernel
     indices = [
         dict(zip(kernel.reduced, map(Affine.of, index), strict=True))
@@ -67,7 +66,7 @@ def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
     return replace(kernel, reduced=(), sweeps=Sweeping(()).cut(stores))
 
 
-def _along_short_axis(kernel: Kernel) -> Kernel:
+def _along_short_axis(kernel: Kernel, target: Target) -> Kernel:
     """The kernel with the last of several reduced axes unrolled, where it is short: the vector runs along the others.
 
     Channels of pixels that share something are such an axis; one that is joined with another in memory is a part of a long run. Sums
@@ -77,13 +76,13 @@ def _along_short_axis(kernel: Kernel) -> Kernel:
     short = loops.vector
     specs = [n.attr for n in kernel.nodes if n.op in ("reduction", "scan")]
     specs += [f.attr for s in kernel.sweeps for f in s.reductions]
-    if short not in kernel.reduced or short.extent not in INTERLEAVED or loops.extents[short] != short.extent:
+    if short not in kernel.reduced or short.extent not in target.interleaved or loops.extents[short] != short.extent:
         return kernel
     if any(spec.compensated or spec.reduction not in ORDERLESS for spec in specs):
         return kernel
     others = tuple(axis for axis in kernel.reduced if axis is not short)
     nodes = sum(len(sweep.body) + len(sweep.reductions) for sweep in kernel.sweeps) * short.extent
-    if math.prod(axis.extent for axis in others) < FEWEST_ROWS or nodes > MOST_INTERLEAVED_NODES:
+    if math.prod(axis.extent for axis in others) < target.lanes or nodes > MOST_INTERLEAVED_NODES:
         return kernel
     columns = [Substitution({short: Affine.of(place)}) for place in range(short.extent)]
     row = Substitution({})

@@ -18,6 +18,7 @@ from typing import Any
 
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
+from fuser.ir.target import Target
 from fuser.kernel.index_set_splitting import attribute, known, turns
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import arrange
@@ -26,17 +27,15 @@ from fuser.kernel.operands import index_axes
 from fuser.kernel.substitution import Substitution
 
 PERIODS = (2, 3, 4, 5, 6, 7, 8)
-INTERLEAVED = (2, 3, 4, 8)  # that compilers interleave in registers; others go through tiles
 ROWS = 128  # of a tile
 DEAR = 8  # additions an element that tiles are worth, where there are no divisions
 MOST_ELEMENTS = 16  # of a matrix of two small axes
 LONG_ENOUGH = 8  # elements side by side in all that is read, from which a loop along a small axis has vectors
-FEWEST = 16  # iterations over periods: a vector of float32
 MOST_NODES = 400  # of all elements of a period together
 MOST_TESTED = 4000  # before the tests of the place are resolved
 
 
-def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
+def unroll_residues(kernel: Kernel, target: Target) -> tuple[Kernel, ...]:
     """The kernel unrolled along the axes where that resolves divisions or tests; else the kernel itself."""
     if kernel.loop is not None or kernel.reduced or len(kernel.sweeps) != 1:
         return (kernel,)
@@ -47,13 +46,13 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
         for small in matrix:
             kernel = _unrolled(kernel, small, Axis(1, small.name), small.extent)
         return (kernel,)
-    pieces = _along(kernel, axis)
+    pieces = _along(kernel, axis, target)
     if len(pieces) == 1 and axis not in pieces[0].parallel:
         inner = arrange(pieces[0]).vector  # the vector runs along another axis now, if any
-        pieces = pieces if inner is None else _along(pieces[0], inner)
+        pieces = pieces if inner is None else _along(pieces[0], inner, target)
     for other in kernel.parallel:
         if other is not axis:
-            pieces = tuple(new for piece in pieces for new in _along(piece, other, tested=True))
+            pieces = tuple(new for piece in pieces for new in _along(piece, other, target, tested=True))
     return pieces
 
 
@@ -83,7 +82,7 @@ def _joint(index: Affine, outer: Axis, inner: Axis) -> bool:
     return index.coefficient(outer) == index.coefficient(inner) * inner.extent
 
 
-def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ...]:
+def _along(kernel: Kernel, axis: Axis, target: Target, tested: bool = False) -> tuple[Kernel, ...]:
     """The kernel unrolled along one axis; with `tested` only where the place decides what is computed."""
     decides = any(_divides(node.attr, axis) for node in kernel.nodes if node.op == "index")
     if tested and not decides:
@@ -91,9 +90,9 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
     others = math.prod(a.extent for a in kernel.parallel if a is not axis)
     for period in PERIODS:
         whole, left = divmod(axis.extent, period)
-        if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if decides else MOST_NODES):
+        if whole * others < target.lanes or period * len(kernel.nodes) > (MOST_TESTED if decides else MOST_NODES):
             break
-        if (period == axis.extent and not tested and _worth_all(kernel, axis, others)) or (
+        if (period == axis.extent and not tested and _worth_all(kernel, axis, others, target)) or (
             whole >= 2 and _resolves(kernel, axis, period)
         ):
             main = _unrolled(kernel, axis, Axis(whole, axis.name), period)
@@ -103,18 +102,19 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
     return (kernel,)
 
 
-def _worth_all(kernel: Kernel, axis: Axis, others: int) -> bool:
+def _worth_all(kernel: Kernel, axis: Axis, others: int, target: Target) -> bool:
     """Whether all of a small axis is worth unrolling: elements do different things, rows do not follow each other, or an array is dense
     along the rows that others have side by side."""
-    if _crosses(kernel, axis) and others >= ROWS:
+    if _crosses(kernel, axis, target.lanes) and others >= ROWS:
         return True
     if turns(kernel.nodes, axis, axis.extent):
         dear = any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
-        return axis.extent in INTERLEAVED or (others >= ROWS and dear)
-    return axis.extent in INTERLEAVED and others >= ROWS and any(_apart(i, axis, kernel) for i in _indices(kernel))
+        return axis.extent in target.interleaved or (others >= ROWS and dear)
+    few = axis.extent in target.interleaved and others >= ROWS
+    return few and any(_apart(i, axis, kernel, max(target.interleaved)) for i in _indices(kernel))
 
 
-def _crosses(kernel: Kernel, axis: Axis) -> bool:
+def _crosses(kernel: Kernel, axis: Axis, lanes: int) -> bool:
     """Whether some arrays have the elements of a small axis side by side, one row after the other, and others are dense along those
     rows, as in a pixel shuffle: unrolled, a vector takes the rows of both."""
     indices = list(_indices(kernel))
@@ -123,16 +123,16 @@ def _crosses(kernel: Kernel, axis: Axis) -> bool:
             continue
         steps = {(abs(index.coefficient(axis)), abs(index.coefficient(row))) for index in indices}
         crosses = (1, axis.extent) in steps and any(own > 1 and dense == 1 for own, dense in steps)
-        if crosses and row.extent >= FEWEST:
+        if crosses and row.extent >= lanes:
             return True
     return False
 
 
-def _apart(index: Affine, axis: Axis, kernel: Kernel) -> bool:
+def _apart(index: Affine, axis: Axis, kernel: Kernel, most: int) -> bool:
     """Whether short rows lie a few elements apart, as three channels of four."""
     step = index.coefficient(axis)
     rows = [abs(index.coefficient(row)) for row in kernel.parallel if row is not axis]
-    return bool(step) and step * axis.extent < min((r for r in rows if r), default=0) <= max(INTERLEAVED)
+    return bool(step) and step * axis.extent < min((r for r in rows if r), default=0) <= most
 
 
 def _resolves(kernel: Kernel, axis: Axis, period: int) -> bool:

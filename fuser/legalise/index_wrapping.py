@@ -62,7 +62,7 @@ def _raw(var: Var, makers: dict[Var, Eqn]) -> tuple[Operand, int] | None:
         return None
     which, index, wrapped = chosen.invars
     test, plus = (makers.get(v) if isinstance(v, Var) else None for v in (which, wrapped))
-    if test is None or test.primitive is not lt_p or test.invars[0] is not index or not _is(test.invars[1], 0):
+    if test is None or test.primitive is not lt_p or test.invars[0] is not index or not _is_zero(test.invars[1]):
         return None
     if plus is None or plus.primitive is not add_p or plus.invars[0] is not index:
         return None
@@ -73,5 +73,5 @@ def _raw(var: Var, makers: dict[Var, Eqn]) -> tuple[Operand, int] | None:
     return (index, int(number.val)) if int(number.val) >= 0 else None
 
 
-def _is(operand: Operand, value: int) -> bool:
-    return isinstance(operand, Literal) and operand.val == value
+def _is_zero(operand: Operand) -> bool:
+    return isinstance(operand, Literal) and operand.val == 0

@@ -235,7 +235,7 @@ class _Kernels:
         results += [s.outvars[0] for s in sums]
         eqn = around.equation(eqns, results, (ends[0].eqn if ends else sums[0]).source)
         reason = self.supports(eqn)
-        if reason is None and self._circular(eqn, eqns):
+        if reason is None and self._circular(eqn):
             reason = "what it reads is made of what it makes"
         if reason is not None:
             self.reason = reason
@@ -244,7 +244,7 @@ class _Kernels:
         self.kernels = [kernel if k is old else k for k in self.kernels] if old is not None else [*others, kernel]
         return True
 
-    def _circular(self, eqn: Eqn, eqns: set[Eqn]) -> bool:
+    def _circular(self, eqn: Eqn) -> bool:
         """Whether what an equation reads depends on its results."""
         results, stack, seen = set(eqn.outvars), [*eqn.operands()], set[Var]()
         order = self.around.order

@@ -17,9 +17,7 @@ from fuser.ir.rewrite import Rewriter
 from fuser.ir.target import Target
 from fuser.ir.types import is_inexact
 
-LEAST_RUN = 16  # elements of a run that are worth one number where others read them as well
-LEAST_COLUMNS = 128  # elements of a block of runs, a few vectors, where others read them as well
-LEAST_ALONE = 8  # elements of a block that nothing else reads: a row of half a vector takes as long as a run of it
+VECTORS = 8  # of a block of runs that others read as well
 ROWS_AT_ONCE = 8  # blocks that are added while sums are in registers
 
 
@@ -53,22 +51,23 @@ def _first(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[
     between = math.prod(e for d, e in enumerate(shape) if d not in axes)
     run = math.prod(shape[d] for d in inner)
     runs = math.prod(shape) // max(run, 1)
-    if run < 2 or between == 1 or runs == between:
+    outer = tuple(d for d in eqn.params["axes"] if d not in inner)
+    rows = math.prod(shape[d] for d in outer)
+    if run < 2 or between == 1 or runs == between or run * rows <= target.unrolled:
         return ()
     itemsize = eqn.outvars[0].aval.dtype.itemsize
     single = alone(eqn.invars[0])
     again = 0.0 if single else target.move(eqn.invars[0].aval.nbytes)
     stored = target.launch + target.move(2 * runs * itemsize)
-    along = stored + again if run >= LEAST_RUN or single else math.inf
-    outer = tuple(d for d in eqn.params["axes"] if d not in inner)
-    rows, columns = math.prod(shape[d] for d in outer), math.prod(shape[max(outer) + 1 :])
+    along = stored + again if run >= target.lanes or single else math.inf
+    columns = math.prod(shape[max(outer) + 1 :])
     across = math.inf
-    if columns >= (LEAST_ALONE if single else LEAST_COLUMNS):
+    if columns >= (target.lanes // 2 if single else VECTORS * target.lanes):
         across = _across(math.prod(shape), run, rows, columns, itemsize, target)
     ended = runs * (target.loop + target.combine)
     if target.margin * across + again < ended:
         return outer
-    apart = runs * target.jump if run >= LEAST_RUN else ended  # short runs lie within a few lines of the cache
+    apart = runs * target.jump if run >= target.lanes else ended  # short runs lie within a few lines of the cache
     return inner if along < apart else ()
 
 

@@ -157,7 +157,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: None = None) -> Any:
         raise ValueError(f"Cannot broadcast to shape with fewer dimensions: arr_shape={x.shape} {shape=}")
     if any(e not in (1, w) for e, w in zip(x.shape[::-1], shape[::-1])):
         raise ValueError(
-            f"Incompatible shapes for broadcasting: broadcast_to takes {x.shape} to no {shape}; extents must be equal or 1"
+            f"Incompatible shapes for broadcasting: broadcast_to cannot make {shape} of {x.shape}; extents must be equal or 1"
         )
     return _broadcast(x, shape)
 

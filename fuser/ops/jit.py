@@ -111,7 +111,6 @@ class Parts(NamedTuple):
     known: Program
     linear: Program
     is_linear: list[bool]
-    known_results: int
     sources: list[tuple[str, Any]]  # of each residual: ("result", n), ("input", n) or ("value", array)
 
     def residuals(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -145,7 +144,7 @@ def _parts(program: Program, linear: tuple[bool, ...]) -> Parts:
     positions = [n for n, use in enumerate(linear) if not use]
     donated = [place for place, n in enumerate(positions) if n in program.donated and place not in held]
     first = Program(replace(known, outvars=tuple(kept)), donated, program.backend)
-    return Parts(first, Program(linear_graph, (), program.backend), is_linear, count, sources)
+    return Parts(first, Program(linear_graph, (), program.backend), is_linear, sources)
 
 
 # The rules.

@@ -68,8 +68,8 @@ def localised(eqn: Eqn, begins: dict[int, Any], operands: list[Any], params: dic
     return _indexed(eqn, begins, operands, params) if begins else []
 
 
-def _int(value: int, dtype: Any = np.int32) -> Any:
-    return full(ArrayType((), np.dtype(dtype)), value)
+def _int(value: int) -> Any:
+    return full(ArrayType((), np.dtype(np.int32)), value)
 
 
 def _start(eqn: Eqn, dim: int, first: int, size: int, begin: Any, operands: list[Any]) -> Any:

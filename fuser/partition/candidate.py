@@ -28,8 +28,6 @@ from fuser.partition.loop import LoopForm
 
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
-LEAST_VECTOR = 8  # elements of an innermost axis that a vector is worth
-FEW = 8  # elements side by side, fewer of which are read one by one
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
 
@@ -207,7 +205,9 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
             times = size / max(view.source.aval.size, 1)
             candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
             if eqn.primitive.movement is Movement.GATHER and operand is eqn.invars[0]:
-                candidate.gathered[view.source] = 0 if (1, *eqn.params["slice_sizes"])[-1] >= FEW else size
+                candidate.gathered[view.source] = (
+                    0 if (1, *eqn.params["slice_sizes"])[-1] >= limits.target.lanes // 2 else size
+                )
             if view.dense and fusion is not Fusion.MOVEMENT:
                 candidate.reshaped.add(view.source)
             if not view.dense or fusion is Fusion.MOVEMENT or view.source.aval.size != math.prod(domain):
@@ -215,14 +215,14 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
     if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
         candidate.layout[eqn.invars[0]] = labels
     accesses = [layout, *(read for several in candidate.reads.values() for read in several)]
-    candidate.innermost = {along[-1] for along in map(vector_axes, accesses) if along}
+    candidate.innermost = {axes[-1] for access in accesses if (axes := vector_axes(access, limits.target))}
     return candidate
 
 
-def vector_axes(layout: Layout) -> list[Axis]:
-    """The axes along a value whose innermost one is worth a vector, where it has others; none where it is not."""
+def vector_axes(layout: Layout, target: Target) -> list[Axis]:
+    """The axes along a value whose innermost one is worth half a vector, where it has others; none where it is not."""
     along = [x for x in layout if x is not None]
-    return along if len(along) > 1 and along[-1].extent >= LEAST_VECTOR else []
+    return along if len(along) > 1 and along[-1].extent >= target.lanes // 2 else []
 
 
 def _dimensions_read(eqn: Eqn, domain: tuple[int, ...]) -> tuple[DimensionMap | None, ...]:

@@ -63,7 +63,6 @@ class FusionLimits:
     product_tile: tuple[int, int] = (0, 0)
     strided_dots: bool = False  # those kernels read operands by strides alone
     names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once
-    patch_bytes: int = 0  # of a second operand, up to which a product reads a first one made of pieces of one array
     calls: frozenset[Primitive] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands

@@ -238,11 +238,11 @@ class Grouping:
 
     def _patched(self, a: Candidate, b: Candidate) -> bool:
         """Whether `b` is a product that reads the pieces which `a` lays side by side where they are."""
-        if not self.limits.patch_bytes or b.kind is not Kind.CONTRACTION or b.reason or len(a.eqns) + len(b.eqns) != 2:
+        if not self.limits.strided_dots or b.kind is not Kind.CONTRACTION or b.reason or len(a.eqns) + len(b.eqns) != 2:
             return False
         ([eqn], [dot]) = a.eqns, b.eqns
         alone = dot.invars[0] is eqn.outvars[0] and not escaping(a, b, self.uses)
-        return alone and patched(dot, eqn, self.views, self.limits.patch_bytes) is not None
+        return alone and patched(dot, eqn, self.views) is not None
 
     def _reconsider(self) -> None:
         """Try once more what was refused while the candidates were small: a value that is needed once a row, say."""

@@ -39,8 +39,8 @@ def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None
     own = [*_reads(a, b.produced, {}), *_writes(a, a, b, uses, {})]
     theirs = [*_reads(b, a.produced, mapping), *_writes(b, a, b, uses, mapping)]
     count, each = (strided, target.strided) if reduces else (tiled, target.tiled)
-    apart = sum(count(_accesses(c)) for c in (a, b) if bool(c.reduced) is reduces)
-    together = count(dict.fromkeys([*own, *theirs]))
+    apart = sum(count(_accesses(c), target) for c in (a, b) if bool(c.reduced) is reduces)
+    together = count(dict.fromkeys([*own, *theirs]), target)
     lost = (together - apart) * each
     if lost <= 0:
         return None
@@ -79,26 +79,26 @@ def _in_turn(a: Candidate, b: Candidate, target: Target) -> str | None:
     return f"what is reduced beside a prefix scan is done one number after the other, which costs {duration(lost)} and saves {duration(saved)}"
 
 
-def strided(accesses: Iterable[Access]) -> float:
+def strided(accesses: Iterable[Access], target: Target) -> float:
     """Elements that are accessed alone, if the kernel runs along the axis that suits most of them."""
-    vector, found = _ordered(accesses)
+    vector, found = _ordered(accesses, target)
     return sum(size for size, along in found if along[-1] is not vector and vector in along)
 
 
-def tiled(accesses: Iterable[Access]) -> float:
+def tiled(accesses: Iterable[Access], target: Target) -> float:
     """Elements of arrays in the order of most, but for one of them, where others lie in another order."""
-    vector, found = _ordered(accesses)
+    vector, found = _ordered(accesses, target)
     crossing = any(along[-1] is not vector and vector in along for _, along in found)
     dense = sorted(size for size, along in found if along[-1] is vector)
     return sum(dense[:-1]) if crossing else 0
 
 
-def _ordered(accesses: Iterable[Access]) -> tuple[Axis | None, list[tuple[int, list[Axis]]]]:
+def _ordered(accesses: Iterable[Access], target: Target) -> tuple[Axis | None, list[tuple[int, list[Axis]]]]:
     """The axis that runs innermost in most bytes, and of each access its elements and its axes."""
     inner: dict[Axis, float] = {}
     found = []
     for var, axes in accesses:
-        if along := vector_axes(axes):
+        if along := vector_axes(axes, target):
             found.append((var.aval.size, along))
             inner[along[-1]] = inner.get(along[-1], 0) + var.aval.size
     return max(inner, key=inner.__getitem__, default=None), found

@@ -97,7 +97,7 @@ class Run:
             self.call = functools.partial(self.compiled, *args, **kwargs)
         else:
             self.call = functools.partial(traceable, *args, **kwargs)
-        self.arrays = input_arrays(traceable, self.compiled, args, kwargs)
+        self.arrays = input_arrays(self.compiled, args, kwargs)
 
     def times(self, repeats: int | None) -> Times:
         """Whole calls and calls timed step by step, in turn; the machine's moods meet both."""
@@ -196,7 +196,7 @@ def input_names(traceable: Any, traced: Traced, args: tuple[Any, ...], kwargs: d
     return [traceable._path(n, (args, kwargs)) for n in range(len(traced.graph.invars))]
 
 
-def input_arrays(traceable: Any, compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def input_arrays(compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """What the program's steps read, where they can read it; `args` and `kwargs` are without static arguments."""
     if isinstance(compiled.traced, AcceleratedTraced):  # its signature holds integers, and it reads arrays from outside
         leaves = compiled.traced.inputs(args, kwargs)

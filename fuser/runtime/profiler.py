@@ -48,7 +48,7 @@ def measure(function: Callable[[], object], repeats: int = 10, warmup: int = 1) 
     return Timing(tuple(samples))
 
 
-def measure_cuda(function: Callable[[], object], repeats: int = 10, warmup: int = 1) -> Timing:
+def measure_cuda(function: Callable[[], object], repeats: int, warmup: int) -> Timing:
     """Time what calls do on the current CUDA device, between two events of the current stream."""
     _check(repeats)
     import torch

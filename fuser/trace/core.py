@@ -120,17 +120,25 @@ class Tracer:
     def __bool__(self) -> bool:
         if (value := self._trace.read(self)) is not None:
             return bool(value)
-        source = current_source()
         raise TracerBoolConversionError(
-            f"Attempted boolean conversion of a traced {self.aval}, which has no value yet, so `if` cannot read it ({source.short}); "
-            "use fuser.lax.cond, or fuser.numpy.where"
+            f"Attempted boolean conversion of a traced {self.aval}, which "
+            f"{self._why('`if` cannot read it', 'use fuser.lax.cond, or fuser.numpy.where')}"
         )
 
+    def _why(self, what: str, way_out: str) -> str:
+        """Why there is no value, what cannot be done without, where that was tried, and what to do instead."""
+        if self._trace.closed:
+            why = f"has no value: it was traced in {self._trace.name}, which has ended, so"
+            way_out = "return the value from the traced function instead of storing it outside"
+        else:
+            why = "has no value yet, so"
+        return f"{why} {what} ({current_source().short}); {way_out}"
+
     def _refuse(self, what: str, hint: str = "") -> ConcretizationTypeError:
+        way_out = f"{hint or 'keep it an array'}, or make the argument static with static_argnums"
         return ConcretizationTypeError(
             "Abstract tracer value encountered where concrete value is expected: "
-            f"a traced {self.aval} has no value yet, so {what} cannot read it ({current_source().short}); "
-            f"{hint or 'keep it an array'}, or make the argument static with static_argnums"
+            f"a traced {self.aval} {self._why(f'{what} cannot read it', way_out)}"
         )
 
     def __float__(self) -> float:
@@ -164,15 +172,21 @@ class Tracer:
     def __index__(self) -> int:
         raise TracerIntegerConversionError(
             "The __index__() method was called on traced array: "
-            f"a traced {self.aval} has no value yet, so Python cannot use it as an integer ({current_source().short}); "
-            "make the argument static with static_argnums, or use fuser.lax.fori_loop or fuser.lax.dynamic_slice"
+            f"a traced {self.aval} "
+            + self._why(
+                "Python cannot use it as an integer",
+                "make the argument static with static_argnums, or use fuser.lax.fori_loop or fuser.lax.dynamic_slice",
+            )
         )
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         raise TracerArrayConversionError(
             "The numpy.ndarray conversion method __array__() was called on traced array: "
-            f"a traced {self.aval} has no value yet, so NumPy cannot read it ({current_source().short}); "
-            "use fuser.numpy inside a jitted function, or fuser.accelerate for functions written with NumPy"
+            f"a traced {self.aval} "
+            + self._why(
+                "NumPy cannot read it",
+                "use fuser.numpy inside a jitted function, or fuser.accelerate for functions written with NumPy",
+            )
         )
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -178,3 +178,31 @@ def test_tracebacks_end_in_the_users_line():
     with fuser.config.using(traceback="full"), pytest.raises(TypeError) as caught:
         fuser.jit(f)(X)
     assert "fuser" in traceback.extract_tb(caught.value.__traceback__)[-1].filename
+
+
+def test_errors_behind_no_line_of_the_users_hide_fusers_frames(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(errors.ToolchainError, match="no C compiler was found") as caught:
+        fuser.jit(lambda x: x * 3.25 + 19.75, backend="c")(X)  # a program that no cache holds
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert frames[0] == "test_errors_behind_no_line_of_the_users_hide_fusers_frames" and len(frames) <= 3
+    assert "fuser's own frames are hidden" in caught.value.__notes__[0]
+
+
+def test_leaked_values_that_python_asks_for():
+    def f(x):
+        leaks.append(x)
+        return x
+
+    leaks = []
+    fuser.jit(f)(X)
+    for ask, error in ((bool, errors.TracerBoolConversionError), (float, errors.ConcretizationTypeError)):
+        with pytest.raises(error, match=r"has no value: it was traced in f, which has ended.*return the value from"):
+            ask(leaks[0])
+
+
+def test_what_is_no_array_of_numbers():
+    with pytest.raises(TypeError, match="an object is no array of numbers"):
+        fnp.asarray([object()])
+    with pytest.raises(ValueError, match=r"broadcast_to cannot make \(2, 4\) of \(3,\)"):
+        fnp.broadcast_to(X, (2, 4))

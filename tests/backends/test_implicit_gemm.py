@@ -61,9 +61,10 @@ READ: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: jnp.concatenate([x[k : k + 4900, None] for k in range(20)], axis=1) @ w,
         (LINE, weights(20, 8)),
     ),
-    "pieces of several widths, one twice": (
-        lambda x, w: jnp.concatenate([x[:, :, :40], x[:, :, 1:, 1:], x[:, :, :40, :1], x[:, :, :40, :1]], axis=-1) @ w,
-        (IMAGES, weights(7, 10)),
+    "times a large matrix": (lambda x, w: side_by_side(x, 5) @ w, (IMAGES, weights(75, 400))),
+    "one piece twice": (
+        lambda x, w: jnp.concatenate([x[:, 1:], x[:, :-1], x[:, 1:], x[:, :-1]], axis=-1) @ w,
+        (IMAGES, weights(12, 10)),
     ),
     "transposed weights": (lambda x, w: side_by_side(x, 3) @ w.T, (IMAGES, weights(27, 16).T.copy())),
 }
@@ -76,6 +77,16 @@ def test_pieces_of_one_array_are_read_where_they_lie(name: str) -> None:
     assert [group.kind for group in plan.groups] == [Kind.CONTRACTION], plan.explain()
     found = np.asarray(fuser.jit(function, backend="c")(*args))
     np.testing.assert_allclose(found, exact(function, *args), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_accumulates_in_32_bits(dtype: str) -> None:
+    function, args = READ["3 × 3, 16 columns"]
+    narrow = [jnp.asarray(a).astype(dtype) for a in args]
+    assert len(fuser.jit(function, backend="c").lower(*narrow).plan.groups) == 1
+    found = np.asarray(fuser.jit(function, backend="c")(*narrow)).astype(np.float64)
+    wide = [np.asarray(a).astype(np.float32) for a in narrow]
+    np.testing.assert_allclose(found, exact(function, *wide), atol=0.01 if dtype == "float16" else 0.05)
 
 
 def test_float64() -> None:
@@ -97,7 +108,14 @@ COPIED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (IMAGES, weights(6, 16)),
     ),
     "needed in memory too": (lambda x, w: ((p := side_by_side(x, 2)) @ w, p), (IMAGES, weights(12, 16))),
-    "times a large matrix": (lambda x, w: side_by_side(x, 5) @ w, (IMAGES, weights(75, 400))),
+    "of several widths": (
+        lambda x, w: jnp.concatenate([x[:, :, :40], x[:, :, 1:, 1:], x[:, :, :40, :1], x[:, :, :40, :1]], axis=-1) @ w,
+        (IMAGES, weights(7, 10)),
+    ),
+    "that are unevenly spaced": (
+        lambda x, w: jnp.concatenate([x[:, 0:37], x[:, 1:38], x[:, 3:40]], axis=-1) @ w,
+        (IMAGES, weights(9, 10)),
+    ),
     "along another dimension": (
         lambda x, w: jnp.concatenate([x[0, 1:], x[0, :-1]], axis=0) @ w,
         (np.repeat(IMAGES, 4, axis=-1), weights(12, 16)),

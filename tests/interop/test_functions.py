@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy import linalg, mean
+from numpy.linalg import norm
 
 import fuser
+from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.numpy.ufuncs import SHORT_POWERS
 from tests.interop.oracle import agree
 
@@ -474,3 +477,32 @@ def test_half_powers_bring_no_infinities_of_their_own() -> None:
 
     graph = fuser.accelerate(pulls, measure=False).trace(np.ones(10)).graph
     assert not any(eqn.primitive.name == "ne" for eqn in graph.eqns)  # nans are told apart from infinities
+
+
+OF_LISTS: dict[str, Callable[[np.ndarray], Any]] = {
+    "a norm": lambda x: np.linalg.norm([x[0], x[1]]),
+    "a system": lambda x: np.linalg.solve([[x[0], x[1]], [2.0, x[2]]], [x[0], 1.0]),
+    "a determinant": lambda x: np.linalg.det([[x[0], x[1]], [2.0, x[2]]]),
+    "a transform": lambda x: np.fft.fft([x[0], x[1], 0.0]),
+    "a ufunc": lambda x: np.sqrt([x[0], x[1]]),
+    "a ufunc's method": lambda x: np.maximum.reduce([x[0], x[1], x[2]]),
+    "by name": lambda x: np.sum(a=[x[0], x[1]]),
+    "a choice": lambda x: np.where(x[:2] > 1, [x[0], x[1]], 0.0),
+    "a grid": lambda x: np.meshgrid([x[0], x[1]], [1.0, 2.0])[0],
+    "a sequence of arrays": lambda x: np.concatenate([x, x[:1]]),
+    "a choice among arrays": lambda x: np.select([x > 1, x > 2], [x, x * 2], 0.0),
+    "imported by name": lambda x: norm([x[0], x[1]]) + mean([x[0], x[1]]),
+    "in a submodule's name": lambda x: linalg.det([[x[0], x[1]], [2.0, x[2]]]),
+}
+
+
+@pytest.mark.parametrize("name", OF_LISTS)
+def test_lists_of_traced_values_are_arrays_for_every_function(name: str) -> None:
+    function, x = OF_LISTS[name], np.array([1.5, 2.0, 4.0])
+    fuser.accelerate(function, measure=False).trace(x)  # as one program
+    agree(function, x)
+
+
+def test_methods_are_those_of_numpys_arrays() -> None:
+    """`x.ptp()` is an error where this NumPy's arrays have no such method."""
+    assert hasattr(TracedArray, "ptp") == hasattr(np.ndarray, "ptp")

@@ -12,6 +12,7 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser import nn
+from fuser.ir.target import CORE
 from fuser.kernel.lower import lower
 from fuser.kernel.unroll_reductions import unroll_reductions
 
@@ -22,7 +23,7 @@ def unrolled(function: Callable[..., Any], *args: Any) -> bool:
     """Whether the one kernel of a function has reduced axes, and none after the transformation."""
     (group,) = fuser.jit(function).lower(*args).plan.kernels
     kernel = lower(group)
-    after = unroll_reductions(kernel, 64)
+    after = unroll_reductions(kernel, CORE)
     assert kernel.reduced and (after is kernel or not after.reduced)
     return after is not kernel
 
@@ -120,7 +121,7 @@ def _marked(image: Any, light: Any) -> Any:
 def test_short_channels_beside_a_reduction_of_all(channels: int, wanted: int) -> None:
     image, light = np.abs(rows(20, 30, channels)) / 4, np.abs(rows(20, 30))
     (group,) = fuser.jit(_marked).lower(image, light).plan.kernels
-    after = unroll_reductions(lower(group), 64)
+    after = unroll_reductions(lower(group), CORE)
     extents = [axis.extent for axis in after.reduced]
     assert (channels in extents) is (wanted == 2)
     found, any_left, most = fuser.jit(_marked, backend="c")(image, light)
@@ -140,7 +141,7 @@ def test_short_rows_of_one_run_of_memory_are_not_unrolled(columns: int) -> None:
     x = rows(4000, columns)
     (group,) = fuser.jit(differences).lower(x).plan.kernels
     kernel = lower(group)
-    assert len(kernel.reduced) == 2 and unroll_reductions(kernel, 64) is kernel
+    assert len(kernel.reduced) == 2 and unroll_reductions(kernel, CORE) is kernel
     change, broken, most = fuser.jit(differences, backend="c")(x)
     np.testing.assert_array_equal(change, np.diff(x, axis=0))
     assert not bool(broken) and float(most) == np.diff(x, axis=0).max()

@@ -12,6 +12,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser import lax
 from fuser.ir.index import Div
+from fuser.ir.target import CORE
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
 from fuser.kernel.unroll_residues import unroll_residues
@@ -21,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 def pieces(program: Callable[..., Any], *args: Any) -> tuple[Kernel, ...]:
     (group,) = fuser.jit(program).lower(*args).plan.kernels
-    return unroll_residues(lower(group))
+    return unroll_residues(lower(group), CORE)
 
 
 def stacked(m: Any, count: int) -> Callable[..., Any]:

@@ -58,3 +58,13 @@ def test_small_arrays_and_one_sided_axes_stay_one_reduction() -> None:
 def test_a_kernel_that_reads_long_runs_again_stays_one() -> None:
     wide = np.ones((20, 30, 3_000), np.float32)
     assert len(reductions(lambda x: x - x.sum((0, 2), keepdims=True), wide)) == 1
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "steps"), [(2, 2, 1), (2, 4, 1), (4, 2, 1), (4, 4, 2), (2, 8, 2), (5, 5, 2)]
+)
+def test_pools_of_few_elements_are_reduced_as_they_lie(height: int, width: int, steps: int) -> None:
+    x = np.random.default_rng(1).normal(size=(60 * height, 80 * width)).astype(np.float32)
+    pool = lambda x: x.reshape(60, height, 80, width).mean((1, 3))
+    assert len(reductions(pool, x)) == steps
+    np.testing.assert_allclose(fuser.jit(pool)(x), pool(x.astype(np.float64)), rtol=1e-5, atol=1e-6)

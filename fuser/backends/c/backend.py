@@ -41,7 +41,6 @@ class C(Stepwise):
         dots=True,
         strided_dots=True,
         names_in_text=True,
-        patch_bytes=gemm_epilogue.NEAR,
         pieces=True,
         subgroups=True,
         arena=True,

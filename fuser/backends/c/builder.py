@@ -24,10 +24,13 @@ from fuser.backends.c.function import (
     Variable,
     code,
 )
+from fuser.backends.c.target import TARGET
 
 ALIGNED = " __attribute__((aligned(64)))"
 INTEGER = "int64_t"
-STAGGER = 17 * 64  # bytes between arrays: an odd number of lines, and more than are written while a store waits
+STAGGER = (
+    17 * TARGET.line
+)  # bytes between arrays: an odd number of lines, and more than are written while a store waits
 FEWEST_STAGGERED = 256  # elements of an array, multiples of which fill pages or even parts of them
 
 

@@ -38,7 +38,7 @@ from fuser.kernel.unroll_residues import unroll_residues
 
 SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
-LEAST_COLUMNS = 8  # side by side, from which vectors run across the rows that are reduced
+LEAST_COLUMNS = TARGET.lanes // 2  # side by side, from which vectors run across the rows that are reduced
 FORMS = {
     "inner": InnerReduction,
     "outer": OuterReduction,
@@ -57,7 +57,7 @@ def emit_kernel(
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements. `asked` are
     transforms that the user wants or forbids.
     """
-    pieces = unroll_residues(decompose(_unrolled(_with_parts(kernel), asked), spell.TABLE.has))
+    pieces = unroll_residues(decompose(_unrolled(_with_parts(kernel), asked), spell.TABLE.has), TARGET)
     if len(pieces) > 1:
         return _in_turn(kernel, [_emit(piece, threads, asked) for piece in pieces])
     return _emit(pieces[0], threads, asked)
@@ -104,7 +104,7 @@ def _with_parts(kernel: Kernel) -> Kernel:
 
 def _unrolled(kernel: Kernel, asked: Schedule) -> Kernel:
     """The kernel with short reduced axes unrolled, but where rows are reduced as a tree or in tiles in less time."""
-    unrolled = unroll_reductions(kernel, TARGET.vector)
+    unrolled = unroll_reductions(kernel, TARGET)
     if unrolled is kernel or unrolled.reduced or asked.reduction not in (None, "tree", "rows side by side"):
         return unrolled
     loops = arrange(kernel)

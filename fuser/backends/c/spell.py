@@ -372,6 +372,8 @@ def _extreme(node: Scalar, args: Sequence[Part]) -> Code:
     ties = not known or any(n == 0 and np.signbit(np.float64(n)) == (node.op == "max") for n in known)
     if ties and local(dtype := node.args[0].dtype) in ("float", "double"):
         return called(f"{'maximum' if node.op == 'max' else 'minimum'}_of_{local(dtype)}", x, y)
+    if not ties and not any(np.isnan(np.float64(n)) for n in known):  # one comparison, which is false of nan
+        return code(f"({{0}} {'<=' if node.op == 'max' else '>='} {{1}} ? {{1}} : {{0}})", x, y)
     tie = f" | (({{0}} == {{1}}) & {zero}__builtin_signbit({{0}}))" if ties else ""
     return code(f"(({{0}} {sign} {{1}}) | ({{0}} != {{0}}){tie} ? {{0}} : {{1}})", x, y)
 

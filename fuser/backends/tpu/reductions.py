@@ -60,7 +60,7 @@ class Rows(Emitter):
             if sweep.loops:
                 self._phase(sweep, number, at)
             elif sweep.row_stores:
-                self._scoped(sweep, " & ".join(filter(None, (at, last))), max(number, 0))
+                self._scoped(sweep, " & ".join(filter(None, (at, last))))
 
     # A tile holds whole rows.
 
@@ -189,7 +189,7 @@ class Rows(Emitter):
         for reduction, text in accumulated:
             self.env[reduction] = text
 
-    def _scoped(self, sweep: Sweep, condition: str, number: int) -> None:
+    def _scoped(self, sweep: Sweep, condition: str) -> None:
         """What is done once a row, after the last tile of the row."""
         with self.scope():
             self.windows.phase = None

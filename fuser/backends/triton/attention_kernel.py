@@ -175,12 +175,10 @@ class AttentionKernel(Emitter):
 
     def _rounded(self, text: str) -> str:
         """The nearest bfloat16 of each number of a block, as float32."""
-        self.ptx = True
-        return f"rounded_bfloat16({text}, PTX)"
+        return self.by_ptx(f"rounded_bfloat16({text}, PTX)")
 
     def _power(self, exponent: str) -> str:
-        self.ptx = True
-        return f"power_of_two({exponent}, PTX)"
+        return self.by_ptx(f"power_of_two({exponent}, PTX)")
 
     def define(self, node: Scalar) -> None:
         """Differences that only exponentials read become part of these; a choice that is decided is what it chooses."""

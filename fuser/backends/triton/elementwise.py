@@ -29,6 +29,8 @@ def elementwise(
 class Line(Emitter):
     """One axis, or none at all."""
 
+    pairs = frozenset("x")
+
     def write(self, tile: Tile) -> Function:
         count = 1
         if self.loops.parallel:
@@ -52,6 +54,8 @@ class Line(Emitter):
 
 class Plane(Emitter):
     """Two axes as a tile, the others by the program's number."""
+
+    pairs = frozenset("x")
 
     def write(self, y: Axis, x: Axis, tile: Tile) -> Function:
         extents = self.loops.extents

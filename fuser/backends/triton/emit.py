@@ -95,22 +95,21 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         return with_column_sums(kernel, loops, tile)
     scans = any(map(scans_of, kernel.sweeps))
     together = math.gcd(reduced, widest(kernel))
-    tile = (
-        tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel), scans, together)
-    )
+    walked, relative = online(kernel)
+    walked, squares = centred(walked)
+    again = sum(sweep.loops for sweep in walked.sweeps) > 1
+    held = held_words(kernel) if again else 2  # rows that are read once anyway need not lie in registers
+    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held, scans, together)
     if tile is not None:
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
-    whole, long_row = kernel, not along_rows and not asked.tile
+    long_row = not along_rows and not asked.tile
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
     tile = tile.asked(asked)
-    kernel, relative = online(kernel)
-    kernel, squares = centred(kernel)
-    piece = (
-        tiles.piece_tile(reduced) if long_row and not interpreter.active() else None
-    )  # it runs one program after another
-    if piece is not None and sum(sweep.loops for sweep in kernel.sweeps) > 1 and cooperates(whole):
-        return cooperative(whole, loops, piece)
+    piece = tiles.piece_tile(reduced) if long_row and again else None
+    if piece is not None and not interpreter.active() and cooperates(kernel):  # it runs one program after another
+        return cooperative(kernel, loops, piece)
+    kernel = walked
     chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
     if chunks is not None and chainable(kernel) and not along_rows and tile.rows == 1:
         return chained(kernel, loops, tile)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuser.backends.triton import spell
+from fuser.backends.triton import half_precision, spell
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_inexact
+from fuser.ir.types import FLOATS, bfloat16, is_inexact
 from fuser.kernel.emitter import NOWHERE as NONE
 from fuser.kernel.emitter import BlockEmitter, axis_names
 from fuser.kernel.kernel import Kernel, Store
@@ -24,6 +24,7 @@ from fuser.kernel.sizes import IndexText, Sizes
 
 LARGE = 2**31  # elements from which positions need 64 bits
 
+HALVES = (FLOATS[0], bfloat16)
 Dims = frozenset[str]
 _LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that take a bare number beside a value
 
@@ -112,6 +113,10 @@ class Function:
 
 class Emitter(BlockEmitter):
     """Writes one function. Nodes vary along dimensions of the block."""
+
+    pairs: Dims = (
+        NONE  # dimensions along which a thread holds several elements, which come from memory two in a register
+    )
 
     def __init__(self, kernel: Kernel, loops: Loops, name: str) -> None:
         super().__init__(kernel)
@@ -233,7 +238,14 @@ class Emitter(BlockEmitter):
         return f"({offset}).to({spell.local(node.dtype)})"
 
     def operation(self, node: Scalar, args: list[str]) -> str:
+        if node.op in (functions := half_precision.FUNCTIONS.get(node.dtype, {})):
+            return self.by_ptx(functions[node.op].format(*args))
         text: str = spell.TABLE.operation(node, args)
+        return text
+
+    def by_ptx(self, text: str) -> str:
+        """A text that has another form where the constant PTX says that the GPU takes that."""
+        self.ptx = True
         return text
 
     def arguments(self, node: Scalar) -> list[str]:
@@ -271,8 +283,15 @@ class Emitter(BlockEmitter):
             dims |= self.spans(arg)
         self.varies[node] = dims
         mask = " & ".join([*(self.masks[d] for d in sorted(dims) if d in self.masks), *conditions])
-        masked = f", mask={mask}, other=0" if mask else ""
-        return f"tl.load({param.name} + {_sum(offset)}{masked}){spell.widened(param.dtype) if widen else ''}"
+        masked = f", mask={mask}, other={self.fill(node)}" if mask else ""
+        loaded = f"tl.load({param.name} + {_sum(offset)}{masked})"
+        if widen and param.dtype == bfloat16 and dims & self.pairs:
+            return self.by_ptx(f"widened_bfloat16({loaded}, PTX)")
+        return loaded + (spell.widened(param.dtype) if widen else "")
+
+    def fill(self, node: Scalar) -> str:
+        """What a load gives where it is masked."""
+        return "0"
 
     def zero(self, dim: str) -> str:
         """Zeros along a block dimension, to widen a pointer."""

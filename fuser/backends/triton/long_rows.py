@@ -14,7 +14,9 @@ from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
 from fuser.kernel.online import Online
 
-LANE = 8  # elements of a piece that lie in one lane, where they lie along memory
+LANE = (
+    16  # elements of a piece that lie in one lane, where they lie along memory: all that a thread of a long row holds
+)
 
 
 class LongRows(Rows):

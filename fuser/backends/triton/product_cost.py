@@ -97,21 +97,21 @@ def candidates(extents: Extents, machine: Machine = REFERENCE) -> tuple[Choice, 
     return tuple(sorted(found, key=lambda c: c.seconds))
 
 
-def library_seconds(extents: Extents, machine: Machine = REFERENCE) -> float:
+def library_seconds(extents: Extents) -> float:
     """What cuBLASLt is expected to take, which is called for exact products."""
     extents = replace(extents, tensor_float=False)
     faster, smallest = (LIBRARY, 0) if extents.on_matrix_units else (SINGLE_LIBRARY, SMALLEST_OF_LIBRARY)
     return min(
-        seconds(extents, tile, splits, rate * faster, machine)
+        seconds(extents, tile, splits, rate * faster, REFERENCE)
         for tile, rate in _tiles(extents)
         if tile.m * tile.n >= smallest
-        for splits in _splits(extents, tile, machine, True)
+        for splits in _splits(extents, tile, REFERENCE, True)
     )
 
 
-def epilogue_seconds(extents: Extents, machine: Machine = REFERENCE) -> float:
+def epilogue_seconds(extents: Extents) -> float:
     """What a kernel of its own takes that reads a product's result and writes as many numbers."""
-    return START + 2 * extents.batch * extents.m * extents.n * extents.out / machine.copy
+    return START + 2 * extents.batch * extents.m * extents.n * extents.out / REFERENCE.copy
 
 
 def seconds(extents: Extents, tile: DotTile, splits: int, rate: float, machine: Machine) -> float:

@@ -14,19 +14,21 @@ from typing import Any
 
 from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import MOST_WARPS, Tile
-from fuser.backends.triton.emitter import Dims, Emitter, Function, Launch, widest
+from fuser.backends.triton.emitter import HALVES, Dims, Emitter, Function, Launch, widest
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16
+from fuser.kernel.exponentials import absorbed, exponentials
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.moderate import moderate
 from fuser.kernel.operands import operands
+from fuser.kernel.padding import Padding
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
 CHUNK = "k"  # of a block of results of chunks, or pieces, of rows: few of them
-HALVES, FLOAT32 = (FLOATS[0], bfloat16), FLOATS[2]
+FLOAT32 = FLOATS[2]
 WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
 
 
@@ -49,6 +51,8 @@ class Rows(Emitter):
     A row between two powers of two has several parts: blocks that lie within it, and the last one, whose last elements are masked.
     """
 
+    pairs = frozenset(COLUMN)
+
     def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile) -> None:
         super().__init__(kernel, loops, name)
         self.tile = tile
@@ -60,6 +64,9 @@ class Rows(Emitter):
         # Whether each thread has a column of the rest for each of the block's columns that it has, be it of 32 in a warp or of 64.
         together = math.gcd(loops.count(loops.reduced), widest(kernel))
         self.beside = tile.rest >= 64 * tile.warps * together
+        self.padding = Padding(kernel)
+        self.exponentials = exponentials(kernel)
+        self.absorbed = absorbed(kernel, self.exponentials)
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
@@ -176,20 +183,31 @@ class Rows(Emitter):
     def store_dims(self, store: Store) -> Dims:
         return self.spans(store.value) | {ROW}
 
+    def define(self, node: Scalar) -> None:
+        if node in self.absorbed:
+            self.varies[node] = frozenset().union(*map(self.spans, node.args))
+        else:
+            super().define(node)
+
+    def arguments(self, node: Scalar) -> list[str]:
+        """The operands of an operation; of the exponential of a difference those of that."""
+        fact = self.exponentials.get(node)
+        return super().arguments(node if fact is None or fact.difference is None else fact.difference)
+
     def operation(self, node: Scalar, args: list[str]) -> str:
-        """Rows divide by what they share through its reciprocal, and 16-bit numbers have exponentials of the special function
-        unit, whose error is below 2⁻¹⁶."""
-        if node.op == "exp" and node.dtype in HALVES:
-            self.ptx = True
-            return f"half_exp({args[0]}, PTX)"
+        """Rows divide by what they share through its reciprocal, and exponentials of 16 bits, and those of which only sums
+        are read, are the special function unit's."""
+        fact = self.exponentials.get(node)
+        if fact is not None and (node.dtype in HALVES or (node.dtype == FLOAT32 and fact.summed)):
+            name = f"{'summed' if fact.summed else 'half'}_exp{'_difference' if fact.difference else ''}"
+            return self.by_ptx(f"{name}({', '.join(args)}, PTX)")
         if (
             node.op == "cast"
             and node.dtype == bfloat16
             and COLUMN in self.spans(node)
             and spell.local(node.args[0].dtype) == "tl.float32"
         ):
-            self.ptx = True
-            return f"rounded_bfloat16({args[0]}, PTX)"
+            return self.by_ptx(f"rounded_bfloat16({args[0]}, PTX)")
         shared = node.op == "div" and COLUMN in self.spans(node) and COLUMN not in self.spans(node.args[1])
         if shared and node.dtype in (*HALVES, FLOAT32) and args[1].isidentifier():
             return self._shared_quotient(node, *args)
@@ -230,7 +248,10 @@ class Rows(Emitter):
         kind = working(spec)
         if spell.local(node.dtype) != kind:
             value = f"{value}.to({kind})"
-        return self.within(value, identity(spec))
+        return value if (node, spec.reduction) in self.padding.neutral else self.within(value, identity(spec))
+
+    def fill(self, node: Scalar) -> str:
+        return spell.literal(self.padding.fills[node], node.dtype) if node in self.padding.fills else "0"
 
     def reduction(self, reduction: Scalar) -> None:
         """The reduction of a block's rows: of what blocks side by side have in each column, then that of the rest beside it."""

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from fuser.backends.table import Spelling, Table, words
+from fuser.backends.triton import half_precision
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, float8_e4m3fn, float8_e5m2, is_inexact
 
@@ -72,6 +73,7 @@ _FLOAT: dict[str, Spelling] = {
     "min": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
 }
 _DOUBLE: dict[str, Spelling] = {"sqrt": "tl.sqrt({0})", "div": "{0} / {1}"}
+_HALF: dict[str, Spelling] = {"div": "{0} / {1}"}  # of float32, 2 ulp off
 _INTEGER: dict[str, Spelling] = {
     "div_unchecked": "{0} // {1}",
     "shl_unchecked": "{0} << {1}",
@@ -194,33 +196,7 @@ HELPERS: dict[str, str] = {
     y = y - (y - size / (y * y)) * (1.0 / 3.0)
     y = y - (y - size / (y * y)) * (1.0 / 3.0)
     return tl.where(usual, tl.where(x < 0, y * -1.0, y), x)""",
-    "half_exp": """def half_exp(x, PTX: tl.constexpr):
-    # exp for results of 16 bits, below 2**-16 off: the square of an exponential that is never subnormal.
-    if PTX:
-        root = tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 0.7213475204444817], dtype=tl.float32, is_pure=True, pack=1
-        )
-        x = root * root
-    else:
-        x = tl.exp(x)
-    return x""",
-    "power_of_two": """def power_of_two(x, PTX: tl.constexpr):
-    # 2**x of the special function unit, below 2**-22 off; 0 where that is below 2**-126.
-    if PTX:
-        x = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
-    else:
-        x = tl.exp2(x)
-    return x""",
-    "rounded_bfloat16": """def rounded_bfloat16(x, PTX: tl.constexpr):
-    # The nearest bfloat16 as a float32; of two elements at once where PTX says so.
-    if PTX:
-        x = tl.inline_asm_elementwise(
-            "{ .reg .b32 pair; cvt.rn.bf16x2.f32 pair, $3, $2; shl.b32 $0, pair, 16; and.b32 $1, pair, 0xffff0000; }",
-            "=r,=r,r,r", [x], dtype=tl.float32, is_pure=True, pack=2
-        )
-    else:
-        x = x.to(tl.bfloat16).to(tl.float32)
-    return x""",
+    **half_precision.HELPERS,
     "scaled_divisor": """def scaled_divisor(y):
     # y by a power of two that keeps quotients by it in range, and that power.
     size = tl.abs(y)
@@ -413,7 +389,15 @@ def _bitcast(node: Scalar, x: str) -> str:
 
 TABLE = Table(
     "Triton",
-    {"float": _FLOAT, "double": _DOUBLE, "integer": _INTEGER, "unsigned": _UNSIGNED, "bool": _BOOL, "any": _ANY},
+    {
+        "float": _FLOAT,
+        "double": _DOUBLE,
+        "half": _HALF,
+        "integer": _INTEGER,
+        "unsigned": _UNSIGNED,
+        "bool": _BOOL,
+        "any": _ANY,
+    },
     HELPERS,
     _fields,
 )

@@ -124,7 +124,7 @@ def getitem(x: TracedArray, index: Any) -> Any:
         view = _view_at(x, parts)
         if view.shape:
             return view
-    result = _take(x.lifted(), for_fuser(x, parts))
+    result = _take(x.lifted(), for_fuser(parts))
     return TracedArray(x._context, result, scalar=not result.shape, order=_order(x, parts, result.shape))
 
 
@@ -152,7 +152,7 @@ def _view_at(x: TracedArray, parts: tuple[Any, ...]) -> TracedArray:
     """A view of `x` at traced positions."""
     from fuser.numpy.at import IndexUpdateRef
 
-    index, lift = for_fuser(x, parts), x._context.lift
+    index, lift = for_fuser(parts), x._context.lift
 
     def write(value: Value, new: Any) -> Value:
         operand = lift(value, value.dtype)
@@ -187,7 +187,7 @@ def _take(value: Any, parts: tuple[Any, ...]) -> Any:
     return indexing.getitem(value, parts[0] if len(parts) == 1 else parts)
 
 
-def for_fuser(x: TracedArray, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+def for_fuser(parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(p.lifted() if isinstance(p, TracedArray) else p for p in parts)
 
 
@@ -382,7 +382,7 @@ def _assign_positions(x: TracedArray, parts: tuple[Any, ...], new: Any) -> Any:
     """`x[parts] = new` with index arrays, by a scatter."""
     from fuser.numpy.at import IndexUpdateRef
 
-    index = for_fuser(x, parts)
+    index = for_fuser(parts)
     operand = x.lifted()
     if len(parts) == 1 and type(parts[0]) is np.ndarray and parts[0].dtype.kind in "iu" and parts[0].size <= FEW_ROWS:
         rows = parts[0].ravel()

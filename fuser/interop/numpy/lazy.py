@@ -14,17 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuser.interop.numpy.methods import _BINARY, _COMPARISONS, _UNARY
+from fuser.interop.numpy.methods import _BINARY, _COMPARISONS, _UNARY, FUNCTIONS
 from fuser.interop.numpy.substitutes import item
 
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 _TRANSPOSED, _MATRIX_TRANSPOSED = operator.attrgetter("T"), operator.attrgetter("mT")
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
-_RECORDED = (
-    *("reshape", "transpose", "swapaxes", "squeeze", "ravel", "diagonal", "view"),
-    *("sum", "prod", "max", "min", "all", "any", "argmax", "argmin", "mean", "var", "std", "cumsum", "cumprod"),
-    *("argsort", "clip", "dot", "repeat", "round", "trace", "astype", "copy", "flatten", "conj", "conjugate"),
-)
+_RECORDED = (*FUNCTIONS, "reshape", "transpose", "ravel", "view", "astype", "copy", "flatten", "conj", "conjugate")
 
 
 class Meta(NamedTuple):

@@ -42,23 +42,12 @@ _COMPARISONS = {
     "ge": np.greater_equal,
 }
 _UNARY = {"neg": np.negative, "pos": np.positive, "invert": np.invert, "abs": np.absolute}
-_FUNCTIONS = (
-    *["sum", "prod", "max", "min", "all", "any", "argmax", "argmin", "mean", "var", "std", "ptp", "cumsum", "cumprod"],
-    *[
-        "argsort",
-        "clip",
-        "diagonal",
-        "dot",
-        "repeat",
-        "round",
-        "searchsorted",
-        "squeeze",
-        "swapaxes",
-        "take",
-        "trace",
-        "choose",
-    ],
+# Methods that are NumPy's functions of the same name.
+_SHARED = (
+    "sum prod max min all any argmax argmin mean var std ptp cumsum cumprod argsort choose clip diagonal dot repeat round "
+    "searchsorted squeeze swapaxes take trace"
 )
+FUNCTIONS = tuple(name for name in _SHARED.split() if hasattr(np.ndarray, name))  # those that this NumPy's arrays have
 _ARRAYS = (bool, int, float, complex, np.ndarray, np.generic, list, tuple, Tracer, Array, TracedArray)
 _RESULTS = {int: int, float: float, complex: complex}
 
@@ -245,7 +234,7 @@ def _members() -> dict[str, Any]:
     members["__pow__"] = _power
     members.update({f"__{name}__": _forward(ufunc) for name, ufunc in _COMPARISONS.items()})
     members.update({f"__{name}__": _unary(ufunc) for name, ufunc in _UNARY.items()})
-    members.update({name: _function(name) for name in _FUNCTIONS})
+    members.update({name: _function(name) for name in FUNCTIONS})
     members.update(conj=_unary(np.conjugate), conjugate=_unary(np.conjugate))
     members.update(
         reshape=_reshape, transpose=_transpose, flatten=_flatten, fill=_fill, sort=_sort, view=_view, astype=astype

@@ -6,6 +6,7 @@ Arrays that a function makes must be able to take traced values: `np.zeros(n)` i
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -36,63 +37,53 @@ _MAKERS = (
     "hamming",
     "blackman",
 )
-# Functions of one array, which may be a list of numbers and arrays that the program alone knows.
-_OF_LISTS = frozenset(
+# Functions of several arrays in a list, which are no array together.
+_OF_SEQUENCES = frozenset(
     [
-        "mean",
-        "sum",
-        "prod",
-        "max",
-        "min",
-        "amax",
-        "amin",
-        "std",
-        "var",
-        "median",
-        "percentile",
-        "quantile",
-        "argmax",
-        "argmin",
-        "any",
-        "all",
-        "cumsum",
-        "cumprod",
-        "sort",
-        "argsort",
-        "diff",
-        "dot",
-        "ptp",
-        "average",
-        "nanmean",
-        "nansum",
-        "nanmax",
-        "nanmin",
-        "nanstd",
-        "nanvar",
-        "nanmedian",
-        "count_nonzero",
-        "clip",
-        "round",
-        "around",
-        "corrcoef",
-        "cov",
-        "trapezoid",
-        "flip",
-        "roll",
-        "ravel",
-        "reshape",
-        "squeeze",
-        "transpose",
-        "shape",
-        "ndim",
-        "size",
-        "histogram",
-        "convolve",
-        "correlate",
-        "gradient",
+        *(np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block),
+        *(np.select, np.choose, np.piecewise, np.lexsort, np.histogramdd, np.linalg.multi_dot),
     ]
 )
+_DISPATCHED = (type(np.mean), np.ufunc)  # the types of NumPy's functions that ask their arguments, but not lists
 KNOWN_BYTES = 512  # of arrays from outside that a trace may compute with; larger ones are inputs
+
+
+class _TakesLists:
+    """A function of NumPy's, or a ufunc with its methods, that takes lists of traced values as arrays."""
+
+    def __init__(self, context: Context, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._context, self._function = context, function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = {name: self._as_array(value) for name, value in kwargs.items()}
+        return self._function(*map(self._as_array, args), **given)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._function, name)
+        return _TakesLists(self._context, value) if callable(value) else value
+
+    def _as_array(self, value: Any) -> Any:
+        plain = type(value) not in (list, tuple) or not creation.holds_traced(value)
+        return value if plain else creation.array(self._context, value)
+
+
+class _Submodule:
+    """`np.linalg` or `np.fft`, whose functions take lists of traced values as arrays."""
+
+    def __init__(self, context: Context, module: types.ModuleType) -> None:
+        self._context, self._module = context, module
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        return value if (found := _of_lists(self._context, value)) is None else found
+
+
+def _of_lists(context: Context, value: Any) -> Any:
+    """What takes lists of traced values as arrays and stands for this part of NumPy; None for any other value."""
+    if isinstance(value, _DISPATCHED):
+        return None if value in _OF_SEQUENCES else _TakesLists(context, value)
+    return _Submodule(context, value) if value is np.linalg or value is np.fft else None
 
 
 class NumpyModule:
@@ -110,10 +101,11 @@ class NumpyModule:
             "ones",
             "empty",
             "full",
-            "linspace",
-            "meshgrid",
         ):
             setattr(self, name, getattr(self, f"_{name}"))
+        for function in (np.linspace, np.meshgrid):
+            traced = functools.partial(_traced, context, function)
+            setattr(self, function.__name__, _TakesLists(context, traced))
         for name in _MAKERS:
             setattr(self, name, self._maker(getattr(np, name)))
         self.random = RandomModule(context)
@@ -124,23 +116,10 @@ class NumpyModule:
         if name == "polynomial":  # whose functions are traced as the user's are
             outside = self._context.outside
             return outside.visit(value, outside.held_node(value, "np.polynomial"), "np.polynomial")
-        if name in _OF_LISTS:
-            return self._of_lists(value)
+        if (made := _of_lists(self._context, value)) is not None:
+            return made
         found = replacement(value, f"np.{name}")
         return value if found is None else found
-
-    def _of_lists(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of NumPy's that takes lists of traced values too."""
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return function(*map(self._as_array, args), **kwargs)
-
-        return call
-
-    def _as_array(self, value: Any) -> Any:
-        plain = type(value) not in (list, tuple) or not creation.holds_traced(value)
-        return value if plain else creation.array(self._context, value)
 
     def _maker(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:
@@ -199,11 +178,9 @@ class NumpyModule:
     ) -> TracedArray:
         return creation.filled(self._context, shape, fill_value, dtype, _named(order, shape))
 
-    def _linspace(self, *args: Any, **kwargs: Any) -> Any:
-        return dispatch.call(self._context, np.linspace, args, kwargs)
 
-    def _meshgrid(self, *args: Any, **kwargs: Any) -> Any:
-        return dispatch.call(self._context, np.meshgrid, args, kwargs)
+def _traced(context: Context, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return dispatch.call(context, function, args, kwargs)
 
 
 def _named(order: str, shape: Any) -> tuple[int, ...] | None:
@@ -257,6 +234,9 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
         ):
             outside.require(number, Test.IS, value)
             return module.__dict__[called]
+        if (made := _of_lists(context, value)) is not None:
+            outside.require(number, Test.IS, value)
+            return made
         return NotImplemented
 
     return substitute

@@ -237,12 +237,12 @@ for _name in ("sinc", "angle", "i0"):
         implements(getattr(np, _name))(_on_floats(_name))
 
 
-def _as_is(name: str, scalar: bool | None = None) -> Handler:
+def _as_is(name: str) -> Handler:
     """A function of one array whose result has the dtype that fuser.numpy gives it under 64-bit types."""
 
     def handler(context: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("out", None)
-        return wrapped(context, getattr(fnp, name)(as_traced(context, x).lifted(), *args, **kwargs), scalar)
+        return wrapped(context, getattr(fnp, name)(as_traced(context, x).lifted(), *args, **kwargs))
 
     return handler
 

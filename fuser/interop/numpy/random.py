@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuser.interop.impure import DRAWS, Refusing
+from fuser.interop.numpy import draws
 from fuser.interop.numpy.context import Context, supported, untraceable
 from fuser.interop.numpy.dispatch import unwrap, wrap_known
 from fuser.interop.numpy.indexing import setitem
@@ -38,7 +39,8 @@ class Draw:
     used: bool = True  # whether the result is an input of the program
 
     def __call__(self, generator: Any) -> Any:
-        return getattr(generator, self.method)(*self.args, **self.kwargs)
+        found = draws.draw(generator, self.method, self.args, self.kwargs)
+        return getattr(generator, self.method)(*self.args, **self.kwargs) if found is None else found
 
 
 def with_draws(run: Callable[..., Any], draws: Sequence[Draw], first: int, declined: object) -> Callable[..., Any]:

@@ -50,10 +50,10 @@ def _accumulate(context: Context, ufunc: np.ufunc, x: Any, axis: int = 0, dtype:
 
 def _outer(context: Context, ufunc: np.ufunc, x: Any, y: Any, **more: Any) -> Any:
     rank = np.ndim(y)
-    return call_ufunc(context, ufunc, (getitem_any(context, x, (..., *(None,) * rank)), y), **more)
+    return call_ufunc(context, ufunc, (getitem_any(x, (..., *(None,) * rank)), y), **more)
 
 
-def getitem_any(context: Context, x: Any, index: Any) -> Any:
+def getitem_any(x: Any, index: Any) -> Any:
     """`x[index]` for anything like an array."""
     return getitem(x, index) if isinstance(x, TracedArray) else np.asarray(x)[index]
 
@@ -73,7 +73,7 @@ def _at(context: Context, ufunc: np.ufunc, x: Any, index: Any, value: Any = None
             "make it with np.zeros_like",
         )
     check_bounds(normal(index), x.shape)
-    parts = for_fuser(x, normal(index))
+    parts = for_fuser(normal(index))
     reference = IndexUpdateRef(x.lifted(), parts[0] if len(parts) == 1 else parts)
     x.write(convert(getattr(reference, _AT[ufunc])(cast_value(x, value)), x.dtype))
 

@@ -416,7 +416,7 @@ def call(
         raise untraceable(f"{_name(ufunc)} cannot be traced", "compute it before the call")
     kinds = tuple(kind_of(x) for x in inputs)
     if ufunc in _COMPARISONS:
-        inputs = _within_range(ufunc, inputs, kinds)
+        inputs = _within_range(inputs, kinds)
         kinds = tuple(kind_of(x) for x in inputs)
     if all(kind in _WEAK for kind in kinds):  # Python's own arithmetic
         kinds = tuple(np.dtype(kind) for kind in kinds)
@@ -485,7 +485,7 @@ def known(context: Context, result: Any) -> Any:
     return result
 
 
-def _within_range(ufunc: np.ufunc, inputs: list[Any], kinds: tuple[Kind, ...]) -> list[Any]:
+def _within_range(inputs: list[Any], kinds: tuple[Kind, ...]) -> list[Any]:
     """A comparison with a Python int outside the other side's range has one answer: compare with an int that has it too."""
     result = list(inputs)
     for side, other in ((0, 1), (1, 0)):

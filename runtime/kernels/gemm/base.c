@@ -223,7 +223,6 @@ typedef struct {
   epilogue call;  // or 0: the product itself is the result
   void **buffers;
   const int64_t *sizes;
-  const int64_t *offsets;  // of patches
   const int64_t *row_of_a, *depth_of_a, *depth_of_b, *column_of_b;  // of tables, one offset an index, in elements
   int columns, raw;  // whether A is packed by columns; whether it is read where it lies
   int crosswise;  // whether it is the transposed product that is wanted: blocks are transposed as they are handed on

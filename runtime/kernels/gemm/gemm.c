@@ -3,15 +3,12 @@
 // sizes: M N K, the strides of A (m, k), of B (k, n) and of C's rows, whether there is an epilogue (1) and whether
 // by tables the transposed product is computed, whose blocks are transposed as they are handed on (2), and the number of batch
 // dimensions; for each of those its extent and the strides of A, B and C. All in elements. buffers: A, B and C; with an epilogue
-// A, B, the epilogue, its buffers and its sizes. patches(buffers, sizes): the same, where A is read by a table of K offsets (m, k)
-// that follows those sizes, and B is small. tables(buffers, sizes): both are read by tables, made of the dimensions of rows,
-// columns and depth that follow those sizes. tables_of_rows(buffers, sizes): the same in tiles for few rows, mostly a multiple of 8.
+// A, B, the epilogue, its buffers and its sizes. tables(buffers, sizes): the same, where both are read by tables, made of the
+// dimensions of rows, columns and depth that follow those sizes. tables_of_rows(buffers, sizes): the same in tiles for few rows,
+// mostly a multiple of 8.
 #define FLOPS_OF_TEAM (3 << 20)  // below which a second thread does not pay
 #define BYTES_OF_TEAM (1 << 20)
 
-#ifdef PATCHES
-#define gemm patches
-#endif
 #ifdef BY_TABLES
 #define gemm tables
 #endif
@@ -20,9 +17,7 @@
 #endif
 
 static void one(const job *j, int threads) {
-#if defined(PATCHES)
-  direct_product(j, threads);
-#elif defined(BY_TABLES)
+#ifdef BY_TABLES
   if (is_deep(j)) deep_product(j, threads);
   else if (is_narrow(j)) narrow_product(j, threads);
   else if (is_flat(j)) flat_product(j, threads);
@@ -64,10 +59,9 @@ void gemm(void **buffers, const int64_t *sizes) {
   if (sizes[8] & 1) whole.call = (epilogue)buffers[2], whole.buffers = buffers[3], whole.sizes = buffers[4];
   poller poll = new_poller();
   whole.poll = &poll;
-  whole.offsets = sizes + 10 + 4 * sizes[9];
   whole.crosswise = sizes[8] >> 1;
 #ifdef BY_TABLES
-  make_tables(&whole, whole.offsets);
+  make_tables(&whole, sizes + 10 + 4 * sizes[9]);
 #else
   choose_reading(&whole);
 #endif

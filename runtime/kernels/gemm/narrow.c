@@ -1,6 +1,6 @@
 // Products of few columns: vectors of half the length, of which processors that pass long ones in halves pass twice as many. A
 // tile of rows and one such vector stays in registers over the whole of k; A is read where it lies, and B lies in the nearest cache.
-#if BYTES == 64 && SAME && !defined(PATCHES)
+#if BYTES == 64 && SAME
 #define HALF (VL / 2)
 #define NARROW_ROWS 8
 #define NARROW_BYTES (128 << 10)  // of the packed B, which each tile of rows reads

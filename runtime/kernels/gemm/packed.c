@@ -6,6 +6,7 @@
 #define PANELS 32  // of MR rows that a thread packs at a time, at most
 #define LEAST_SYMMETRIC 192  // rows of a symmetric product from which it pays to compute half of it
 #define WHOLE_BLOCKS (NV == 4 ? 64 : 48)  // columns that come out even for all tiles
+#define LINE (64 / (int)sizeof(IN))  // elements of a line of the cache
 #define PACKED_ROWS 16  // of B that are packed for all panels at once, which reads them as they lie
 #define FEW_PANELS 2  // of B, for which A, where its columns lie dense, is not packed
 #define STRIP (16 << 20)  // bytes of B that are packed at a time, about: for each strip A is packed once more
@@ -119,7 +120,19 @@ static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_
       }
     return;
   }
-  for (int64_t i = 0; i < m; i += MR, q += MR * deep)
+  int64_t whole = 0;  // rows in panels that are full, if rows lie dense: a line of each row at a time, so that all MR come together
+  for (; ca == 1 && whole + MR <= m; whole += MR, q += MR * deep) {
+    const IN *const from = A + whole * ra;
+    int64_t p = 0;
+    for (; p + LINE <= k; p += LINE)
+      for (int64_t x = 0; x < MR; ++x)
+        for (int64_t v = p; v < p + LINE; v += 4)
+          for (int u = 0; u < 4; ++u) q[v * MR + x * 4 + u] = LOAD(from[x * ra + v + u]);
+    for (; p < deep; p += 4)
+      for (int64_t x = 0; x < MR; ++x)
+        for (int u = 0; u < 4; ++u) q[p * MR + x * 4 + u] = p + u < k ? LOAD(from[x * ra + p + u]) : 0;
+  }
+  for (int64_t i = whole; i < m; i += MR, q += MR * deep)
     for (int64_t x = 0; x < MR; ++x) {
       const IN *from = A + (i + x) * ra;
       T *to = q + x * 4;
@@ -129,9 +142,6 @@ static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_
           for (int u = 0; u < 4; ++u) to[p * MR + u] = 0;
         continue;
       }
-      if (ca == 1)
-        for (; p + 4 <= k; p += 4)
-          for (int u = 0; u < 4; ++u) to[p * MR + u] = LOAD(from[p + u]);
       for (; p < deep; p += 4)
         for (int u = 0; u < 4; ++u) to[p * MR + u] = p + u < k ? LOAD(from[(p + u) * ca]) : 0;
     }
@@ -404,7 +414,7 @@ static void deep_direct_product(const job *j, const job *given, int is_turned, i
 static FUSED void deep_product(const job *given, int threads) {
   const int turns = given->N < VL && given->N < given->M;
   const job other = turns ? turned(given) : *given, *const j = &other;
-#if !defined(BY_TABLES) && !defined(PATCHES)
+#if !defined(BY_TABLES)
   if (turns && deep_in_reach(j)) {
     deep_direct_product(j, given, 1, threads);
     return;
@@ -432,15 +442,20 @@ static FUSED void deep_product(const job *given, int threads) {
 #define FLAT_BLOCK (512 << 10)  // bytes of a packed block
 static int is_flat(const job *j) { return j->M <= FLAT_ROWS && j->K * j->N * (int64_t)sizeof(T) >= FLAT_BYTES; }
 
-static void flat_strip(const job *j, int64_t kc, int64_t c0, int64_t c1) {
+// A is packed once, for all strips: its blocks of k lie one after the other, `flat_rows` for each step.
+static inline int64_t flat_rows(const job *j) { return j->raw ? 0 : parts(j->M, MR) * MR; }
+
+static void flat_pack(const job *j, int64_t pc, int64_t kc, T *pa) {
+  pack_a(j, 0, pc, j->M, least(kc, j->K - pc), pa + pc * flat_rows(j));
+}
+
+static void flat_strip(const job *j, const T *pa, int64_t kc, int64_t c0, int64_t c1) {
   const int64_t M = j->M, K = j->K, n = c1 - c0, wide = parts(n, NR) * NR, ldc = in_place(j) ? j->rc : wide;
-  T *const pa = j->raw ? 0 : room(PACKED_A, parts(M, MR) * MR * kc), *const pb = room(PACKED_B, kc * wide);
-  T *const block = in_place(j) ? (T *)j->C + c0 : room(BLOCK, M * wide);
+  T *const pb = room(PACKED_B, kc * wide), *const block = in_place(j) ? (T *)j->C + c0 : room(BLOCK, M * wide);
   for (int64_t pc = 0; pc < K && !interrupted(j->poll); pc += kc) {
     const int64_t k = least(kc, K - pc);
     pack_panels(j, pc, c0, k, n, pb);
-    pack_a(j, 0, pc, M, k, pa);
-    multiply(j, 0, pc, pa, pb, k, M, n, block, ldc, pc > 0);
+    multiply(j, 0, pc, pa + pc * flat_rows(j), pb, k, M, n, block, ldc, pc > 0);
   }
   if (!in_place(j)) finish(j, block, ldc, 0, M, c0, c1);
 }
@@ -448,11 +463,18 @@ static void flat_strip(const job *j, int64_t kc, int64_t c0, int64_t c1) {
 static void flat_product(const job *j, int threads) {
   const int64_t kc = fours(parts(j->K, parts(j->K, KC))), most_of = FLAT_BLOCK / (kc * (int64_t)sizeof(T)) / NR * NR;
   const int64_t strips = parts(parts(j->N, most_of), threads) * threads, width = parts(parts(j->N, NR), strips) * NR;
-  const int64_t count = parts(j->N, width);
+  const int64_t count = parts(j->N, width), steps = parts(j->K, kc);
+  T *const pa = room(PACKED_A, flat_rows(j) * steps * kc);
   if (threads > 1) {
-    #pragma omp parallel for num_threads(threads) schedule(dynamic)
-    for (int64_t t = 0; t < count; ++t) flat_strip(j, kc, t * width, least(j->N, (t + 1) * width));
+    #pragma omp parallel num_threads(threads)
+    {
+      #pragma omp for schedule(static)
+      for (int64_t step = 0; step < steps; ++step) flat_pack(j, step * kc, kc, pa);
+      #pragma omp for schedule(dynamic)
+      for (int64_t t = 0; t < count; ++t) flat_strip(j, pa, kc, t * width, least(j->N, (t + 1) * width));
+    }
   } else {
-    for (int64_t t = 0; t < count; ++t) flat_strip(j, kc, t * width, least(j->N, (t + 1) * width));
+    for (int64_t step = 0; step < steps; ++step) flat_pack(j, step * kc, kc, pa);
+    for (int64_t t = 0; t < count; ++t) flat_strip(j, pa, kc, t * width, least(j->N, (t + 1) * width));
   }
 }

@@ -69,11 +69,6 @@ static inline void direct_block(int64_t m, int64_t n, int64_t k, const T *a, int
 // Rows r0 to r1 and columns c0 to c1; b is the second matrix from column c0 on.
 static void direct_part(const job *j, const T *b, int64_t rb, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   const int64_t m = r1 - r0, n = c1 - c0, K = j->K;
-#ifdef PATCHES
-  T *const to = in_place(j) ? (T *)j->C + r0 * j->rc + c0 : room(BLOCK, m * n);
-  patch_block(m, n, K, j->A + r0 * j->ra, j->ra, j->offsets, b, rb, to, in_place(j) ? j->rc : n);
-  if (!in_place(j)) finish(j, to, n, r0, r1, c0, c1);
-#else
   int64_t ra = j->ra, ca = j->ca;
 #if SAME
   const T *a = j->A + r0 * ra;
@@ -90,7 +85,6 @@ static void direct_part(const job *j, const T *b, int64_t rb, int64_t r0, int64_
   T *const block = room(BLOCK, m * n);
   direct_block(m, n, K, a, ra, ca, b, rb, block, n);
   finish(j, block, n, r0, r1, c0, c1);
-#endif
 }
 
 // Whether the second matrix is read where it lies.
@@ -159,7 +153,6 @@ static void turned_product(const job *j, int threads) {
 }
 
 static void direct_product(const job *j, int threads) {
-#ifndef PATCHES
   if (deep_in_reach(j)) {
     deep_direct_product(j, j, 0, threads);
     return;
@@ -168,7 +161,6 @@ static void direct_product(const job *j, int threads) {
     product_in_strips(j, threads);
     return;
   }
-#endif
   int64_t rb;
   const T *const b = dense_b(j, &rb);
   const int64_t M = j->M, N = j->N, K = j->K;
@@ -176,11 +168,7 @@ static void direct_product(const job *j, int threads) {
     direct_part(j, b, rb, 0, M, 0, N);
     return;
   }
-#ifdef PATCHES
-  const int64_t task = 8 * MOST_ROWS;  // neighbouring patches share most of what they read
-#else
   const int64_t task = most(1, CHUNK / (most(K, N) * (int64_t)sizeof(T)) / DR) * DR;
-#endif
   const int64_t rows = M <= 2 * DR ? M : least(M, task), columns = M <= 2 * DR ? least(N, 4 * WIDE) : N;
   const int64_t across = parts(N, columns), tasks = parts(M, rows) * across;
   if (threads > 1 && tasks > 1) {

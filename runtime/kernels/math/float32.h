@@ -41,7 +41,7 @@ inline float erf_centre_f32(float z) {
 }
 
 // a^y for a ≥ 0, in double.
-inline float pow_core_f32(float a, float y) {
+inline float pow_portable_f32(float a, float y) {
   const uint64_t i = bits_f64((double)a) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
   const double k = from_bits_f64(i >> 52 | 0x4330000000000000) - (0x1p52 + 1023), m = from_bits_f64((i & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
   const double s = (m - 1) / (m + 1), z = s * s;

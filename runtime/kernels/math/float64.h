@@ -42,7 +42,7 @@ inline double erf_centre_f64(double z) {
 }
 
 // a^y for a ≥ 0: log(a) with 65 bits as a sum of two numbers, through s = (m - 1) / (m + 1), then exp.
-inline double pow_core_f64(double a, double y) {
+inline double pow_portable_f64(double a, double y) {
   double k;
   const double f = log_split_f64(a, &k), m = 1 + f, below = 1 + m, below_low = m - (below - 1), inverse = 1 / below;
   const double s = f * inverse, s_low = (fused_f64(-s, below, f) - s * below_low) * inverse;

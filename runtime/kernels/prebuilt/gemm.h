@@ -9,7 +9,6 @@
 #include "../gemm/base.c"
 #include "../gemm/packed.c"
 #include "../gemm/tables.c"
-#include "../gemm/implicit.c"
 #include "../gemm/unpacked.c"
 #include "../gemm/gemv.c"
 #include "../gemm/inner.c"

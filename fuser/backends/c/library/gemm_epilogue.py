@@ -43,12 +43,11 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.lower import lower
 from fuser.kernel.operands import computed, index_axes, operands
 from fuser.legalise.implicit_gemm import patches
-from fuser.legalise.strided_operands import Laid, Matrices, Run, form_of, laid, matrices, overlaps
+from fuser.legalise.strided_operands import Laid, Matrices, Run, form_of, laid, overlaps
 from fuser.partition.axes import Views, is_view
 from fuser.partition.group import FusionGroup, Kind, Layout
 
 PACKED_ACROSS, TRANSPOSED = 1.5, 1.0  # a row's element packed, a result's transposed, beside a column's element packed
-NEAR = 96 << 10  # bytes of a second matrix that gemm reads again and again where it lies, as NEAR in gemm/unpacked.c
 
 
 BLOCK_AT = ("ld", "item", "r0", "r1", "c0", "c1")  # of a block of the product
@@ -68,25 +67,25 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
     pieces = None if maker is None else patches(maker, views)
     left, right = (laid(views(v), v) for v in dot.invars)
     if pieces is not None:
-        left = pieces.laid, pieces.first
+        left = pieces.piece, pieces.first
     assert left and right, "partition gives products strided operands"
     (x, x_first), (y, y_first) = left, right
     types = dot.invars[0].aval.dtype, out.aval.dtype
-    form = (matrices if pieces else form_of)(x, y, dot.params["dimension_numbers"])
+    numbers = dot.params["dimension_numbers"]
+    form = pieces.product(y, numbers) if pieces else form_of(x, y, numbers)
     assert form is not None, "partition lays contracted dimensions together"
     if form.tables and not pieces:
         form = replace(form, crosswise=_pays_crosswise(form, x, y, *types))
     inputs = group.graph.invars
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
-    offsets = pieces.offsets if pieces else form.tables
     epilogue = None if bare else _epilogue(group, dot, form, False)
     if epilogue is not None and (placed := epilogue.placed(form)) is not None:
         form, epilogue, bare = placed, None, True
-    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside, bare)
+    items = None if form.tables else small_gemm.items_of(form, *types, inside, bare)
     if epilogue is not None and items is not None and not items.tall:
         epilogue = _epilogue(group, dot, form, True)
-    sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)
+    sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *form.tables)
     name, first, last = group.name, 3, len(sizes)
     origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
     operands = [f"(char *)buffers[{inputs.index(v)}] + sizes[{n}]" for n, v in enumerate(origins, 1)]
@@ -114,8 +113,7 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
             ending = [code("(void *){}", Own("_epilogue")), code("all"), code(f"(void *)(sizes + {last})")]
         pointers = joined([*operands, *ending], ", ")
         builder.do(f"(({{}})sizes[0])((void *[]){{{{{{}}}}}}, sizes + {first});", FUNCTION, pointers)
-        reading = _reading(form)
-        functions = ((0, ("patches" if pieces else reading if form.tables else "gemm", *types)),)
+        functions = ((0, (_reading(form) if form.tables else "gemm", *types)),)
     comments = tuple(dict.fromkeys(str(s) for s in group.sources if s.file))
     parts.append(Function(Own(), tuple(builder.statements), comments=comments, first_size=0))
     names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))

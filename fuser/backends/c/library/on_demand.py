@@ -39,11 +39,9 @@ def _gemm(operand: np.dtype, out: np.dtype, name: str = "gemm") -> Any:
     return getattr(_loaded(GEMMS[name] + gemm_text(operand, out)), name)
 
 
-# How operands are read: by strides, the first by a table of patches, or both by tables, where columns are the kernels of a
-# convolution, or where rows are.
+# How operands are read: by strides, or by tables, where columns are the kernels of a convolution, or where rows are.
 GEMMS = {
     "gemm": "",
-    "patches": "#define PATCHES\n",
     "tables": "#define BY_TABLES\n",
     "tables_of_rows": "#define BY_TABLES\n#define ROWS_OF_KERNELS\n",
 }
@@ -81,7 +79,6 @@ PARTS = (
     "base",
     "packed",
     "tables",
-    "implicit",
     "unpacked",
     "gemv",
     "inner",

@@ -10,6 +10,7 @@ import functools
 import re
 from collections import Counter
 
+from fuser.backends.c.math.lanes import lanes
 from fuser.backends.c.math.range_reduction import CONDITION, FAR, far, remainder
 from fuser.runtime import sources
 
@@ -124,6 +125,7 @@ def functions(double: bool) -> dict[str, str]:
         found
         | {f"{name}_far_{width}": far(name, double) for name in ("sin", "cos", "tan")}
         | {f"rem_far_{width}": remainder(double)}
+        | {f"pow_core_{width}": lanes("pow", double)}
     )
 
 
@@ -150,10 +152,10 @@ def used(names: Counter[str]) -> list[str]:
         return []
     both = [double for double in (True, False) if any(word.endswith("_f64") is double for word in wanted)]
     texts = {name: found for double in both for name, found in functions(double).items()}
-    apart = [texts[name] for name in texts if name in wanted and "_far_" in name]
+    apart = [texts[name] for name in texts if name in wanted and texts[name].startswith("#")]
     inside = [
         texts[name].replace("IN_LINE", "IN_LINE" if names[name] <= MANY else "APART", 1)
         for name in texts
-        if name in wanted and "_far_" not in name
+        if name in wanted and not texts[name].startswith("#")
     ]
     return [_START, *apart, *(text.split(" {")[0] + ";" for text in inside), *inside]

@@ -34,7 +34,7 @@ ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole ve
 MOST_ROWS = 1024  # of a block without values that rows share, which needs no room
 FEWEST_ROWS = 32  # for which writing out what rows share pays
 SHARED_BYTES = TARGET.levels[0].capacity / 2  # of values that are written out, which each block of rows reads again
-LANES = TARGET.vector // 4  # numbers of a vector
+LANES = TARGET.lanes
 WORKING = 8  # registers that are not free for what rows share
 X = Variable("x", "int64_t")  # the running element of a block
 

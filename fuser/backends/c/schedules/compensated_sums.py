@@ -129,19 +129,18 @@ def loops_in_blocks(
     writer: Emitter,
     axes: Sequence[Axis],
     blocks: Blocks | None,
-    span: Range,
     whole: Range,
     end: Callable[[Code | None], None],
     begin: Callable[[], None] = lambda: None,
 ) -> Iterator[Range]:
     """The loops around the innermost of `axes`, whose span it gives; they run in `blocks`, each between `begin` and `end`.
 
-    The outermost axis runs over a `span` of the `whole`. `end` is given the test whether another block follows, None where that
+    The outermost axis runs over the `whole`. `end` is given the test whether another block follows, None where that
     is not known.
     """
     more: Code | None = None
     for number, axis in enumerate(axes):
-        own = span if number == 0 else ("0", writer.extents[axis])
+        own = whole if number == 0 else ("0", writer.extents[axis])
         if blocks is not None and axis is blocks.axis:
             own = open_block(writer, blocks, own, axis is axes[-1])
             more = None if number else another(own, whole, writer.backwards)

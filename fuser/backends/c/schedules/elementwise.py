@@ -210,14 +210,17 @@ class Elementwise(Emitter):
         along = {span.axis: span for span in spans}
         share = self.threads and not self.taken and not self.dealt
         count = math.prod(span.extent for span in outer)
-        around = share and (piece.tiling is not None or count >= OUTER)
+        tiled = (
+            piece.tiling is not None and not piece.strip_mining
+        )  # strips are around the tiles, and dealt out themselves
+        around = share and (tiled or count >= OUTER)
         rows = piece.coalescing
         once = rows is not None and coalescing.stands_still(rows, [span.axis for span in outer])
         if once:
             self.open()
             self.repeated = coalescing.repeated(self, piece, along[self.vector])
-        if around and (rows is None or once) and (outer or piece.tiling is not None):
-            self.shared(_collapsed(outer) if piece.tiling is None else len(outer) + 2)
+        if around and (rows is None or once) and (outer or tiled):
+            self.shared(len(outer) + 2 if tiled else _collapsed(outer))
             share = False
         for span in outer:
             self._over(span, one=not around)

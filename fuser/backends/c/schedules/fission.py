@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Part
+from fuser.backends.c.schedules import masking
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
@@ -69,7 +70,8 @@ def write(
                 continue
             single = bool(run) and run[0] in piece.single
             if not single:
-                writer.pragma("omp simd")
+                row = min(room, piece.strip_mining.length) if piece.tiling and piece.strip_mining else room
+                writer.pragma("omp simd" + masking.halved(writer, run, leaving, row))
             x = writer.count("x", "0", total)
             if single:
                 writer.do('__asm__ volatile ("");')  # which no vector loop has

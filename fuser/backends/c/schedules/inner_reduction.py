@@ -10,7 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
-from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, prefetch, runtime_splitting
+from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
     Blocks,
@@ -200,13 +200,9 @@ class InnerReduction(Emitter):
         if self._otherwise(run, whole, chunk is None, saved):
             return
         innermost = self._innermost(run, tree, clauses, chunk is None)
-        ahead = prefetch.loads_ahead(self, sweep) if chunk is None else []
-        span = prefetch.open_pieces(self, ahead, run.axes[0]) if ahead else whole
         end = lambda more: self.end_block(more, run.sums if tree else None)
-        with loops_in_blocks(self, run.axes, blocks, span, whole, end) as inner:
+        with loops_in_blocks(self, run.axes, blocks, whole, end) as inner:
             innermost(inner)
-        if ahead:
-            self.close()
         if tree is not None:
             pairwise.join_lanes(self, run.sums, blocks is not None)
         self._end_sweep(sweep, saved)

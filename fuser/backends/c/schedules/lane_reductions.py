@@ -63,7 +63,7 @@ def write(writer: InnerReduction, run: Run, whole: Range) -> None:
 
     if blocks is None:
         _begin(writer, run)
-    with loops_in_blocks(writer, run.axes, blocks, whole, whole, end, lambda: _begin(writer, run)):
+    with loops_in_blocks(writer, run.axes, blocks, whole, end, lambda: _begin(writer, run)):
         _row(writer, run)
     if blocks is None:
         _combine(writer, run, clauses)

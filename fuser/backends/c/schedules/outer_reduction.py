@@ -312,7 +312,7 @@ class OuterReduction(Emitter):
             self._start(node, declare)
         self.backwards = any(s.attr.reverse for s in scans)
         name = self.axis_names[self.loops.reduced[-1]]
-        with loops_in_blocks(self, self.loops.reduced, blocks, span, span, self._end_block) as (low, high):
+        with loops_in_blocks(self, self.loops.reduced, blocks, span, self._end_block) as (low, high):
             if several:
                 self.open()
                 row = self.var("int64_t", name, low)

@@ -77,7 +77,8 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
     if vector is None:
         return piece
     if not asked.forbids("tiling") and (crossing := tiling.transposed_accesses(kernel, loops)) is not None:
-        return _fissioned(replace(piece, tiling=crossing), kernel, loops, asked, fission.TILED)
+        mined = None if asked.forbids("strip_mining") else strip_mining.strips(piece.nodes, piece.stores, loops)
+        return _fissioned(replace(piece, tiling=crossing, strip_mining=mined), kernel, loops, asked, fission.TILED)
     if not asked.forbids("coalescing"):
         rows = coalescing.short_rows(kernel, loops)
         whole = rows is not None and loops.extents[vector] % coalescing.LANES == 0

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Element, Part, Range, code, joined
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex
@@ -23,7 +24,6 @@ from fuser.kernel.operands import needed, operands
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
 
-SHORTEST = 64  # elements of a row from which vectors pay
 LITTLE = 3  # additions an element that the processor does while a scan waits for its last sum
 LITTLE_IN_STRIPS = 12  # the same where what is set apart comes and goes by strips
 _OPERATORS = {"sum": "+", "prod": "*"}
@@ -32,7 +32,7 @@ _OPERATORS = {"sum": "+", "prod": "*"}
 def first_phase(sweep: Sweep, body: Sequence[Scalar], extent: int) -> list[Scalar] | None:
     """What the scans of a sweep take in, in order; None where the sweep is better left as one phase."""
     scans = [n for n in body if n.op == "scan"]
-    if not scans or sweep.reductions or sweep.kept or extent < SHORTEST or not all(map(_runs_in_vectors, scans)):
+    if not scans or sweep.reductions or sweep.kept or extent < TARGET.scanned or not all(map(_runs_in_vectors, scans)):
         return None
     first = needed([scan.args[0] for scan in scans], body)
     if any(scan in first for scan in scans):
@@ -144,7 +144,7 @@ def _run_scans(
     here: Callable[[Scalar], Element],
 ) -> bool:
     """The loop that replaces the elements of the buffers by the scans' values; whether it runs in vectors."""
-    vectors = all(map(_runs_in_vectors, scans)) and writer.loops.extents[axis] >= SHORTEST
+    vectors = all(map(_runs_in_vectors, scans)) and writer.loops.extents[axis] >= TARGET.scanned
     if vectors:
         _open_loop(writer, scans, axis, span)
     elif writer.backwards:

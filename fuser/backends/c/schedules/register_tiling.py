@@ -32,7 +32,6 @@ PER_CYCLE = 2  # operations that pass while one vector is loaded
 LEAST = 1 << 12  # elements of the piece, below which compiling the tile takes longer than it saves
 WINDOW = 8  # elements of one array that are read for an element along the vector
 SHORT_ROW = 256  # elements along the vector; to add up offsets takes less than a tenth of what longer ones take
-SAME_SETS = 4096  # bytes: elements a multiple of this apart lie in the same sets of the nearest cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,7 @@ def _dense(nodes: Iterable[Scalar], vector: Axis) -> bool:
 def _same_sets(tile: Neighbours) -> bool:
     """Whether neighbours are written to the same sets of the nearest cache, which holds fewer of those than tiles need."""
     steps = ((s.offset.coefficient(tile.axis) * s.value.dtype.itemsize) for s in tile.stores)
-    return any(step % SAME_SETS == 0 for step in steps)
+    return any(step % TARGET.sets == 0 for step in steps)
 
 
 def _tile(nodes: Sequence[Scalar], stores: Sequence[Store], axis: Axis, count: int) -> Neighbours:

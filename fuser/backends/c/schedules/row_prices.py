@@ -18,7 +18,6 @@ from fuser.kernel.kernel import Kernel, ReductionSpec, Sweep
 from fuser.kernel.loops import arrange
 from fuser.kernel.operands import needed
 
-IN_REGISTERS = (2, 3, 4, 8)  # elements of an unrolled row that compilers interleave in registers
 BLOCK_BYTES = 32 << 10  # of a block's rows, in memory and in tiles, that nearest caches hold
 FREE = ("load", "const", "index")
 # Additions of an operation that what is left of a row after its vectors is computed by in passing.
@@ -57,7 +56,7 @@ def row_prices(kernel: Kernel, found: PaddedRows, unrolled: bool) -> RowPrices:
 
 def _tree(kernel: Kernel, found: PaddedRows, work: float, read: int, written: int, unrolled: bool) -> float:
     """Padding is computed with, in several passes."""
-    if (unrolled and found.extent in IN_REGISTERS) or _narrowed(kernel, found):
+    if (unrolled and found.extent in TARGET.interleaved) or _narrowed(kernel, found):
         return math.inf
     return found.padded / found.extent * (work + TARGET.stream(_moved(kernel, found, read, written), TILES_BYTES))
 

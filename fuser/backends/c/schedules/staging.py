@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fuser.backends.c.function import Code, Element, Variable, code
 from fuser.backends.c.schedules.tiling import move_rows
 from fuser.backends.c.schedules.transposes import TRANSPOSED
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Kernel, Store
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise
     from fuser.backends.c.schedules.piece import Piece
 
-SHUFFLED = (2, 3, 4, 8)  # strides that compilers take apart in registers
 LONGEST = 16  # elements of a row: those of a vector's length, of which all are needed
 ROWS = 128  # of a block
 FEWEST = 2  # accesses of one stride, for a tile to pay
@@ -57,7 +57,12 @@ def _grouped(kernel: Kernel, vector: Axis, accesses: list[Scalar | Store]) -> It
         access: Access | Store = member.attr if isinstance(member, Scalar) else member
         stride = access.offset.coefficient(vector)
         bits = kernel.params[access.param].dtype.itemsize * 8
-        if not 4 < stride <= LONGEST or stride in SHUFFLED or computed(access.offset) or bits not in TRANSPOSED:
+        if (
+            not 4 < stride <= LONGEST
+            or stride in TARGET.interleaved
+            or computed(access.offset)
+            or bits not in TRANSPOSED
+        ):
             continue
         rest = access.offset - Affine.of(vector) * stride
         column = rest.offset % stride

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Element, Part, Symbol, Variable, code
 from fuser.backends.c.schedules.tiling import crosses
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
@@ -18,8 +19,8 @@ from fuser.kernel.loops import Loops
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise
 
-FEWEST = 16  # columns: vectors of fewer are not transposed whole
-MOST_BYTES = 1 << 18  # of all tiles, a part of the core's second cache
+FEWEST = TARGET.lanes  # columns: vectors of fewer are not transposed whole
+MOST_BYTES = TARGET.levels[1].capacity / 4  # of all tiles
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Writer(Operations):
         body = inline_calls(kernel.body)
         if not set(range(len(self.results))) <= set(kernel.written):
             raise Refused("a result is not written")
-        self._check_results(ordered)
+        self._check_results()
         if ordered:
             self._in_order(body, ordered[0])
         else:
@@ -99,7 +99,7 @@ class Writer(Operations):
         launch = Launch(kernel.name, tuple(range(len(self.params))), (), {}, programs, warps, stages)
         return Emitted("\n".join([head, *self.lines]), launch)
 
-    def _check_results(self, ordered: Sequence[int]) -> None:
+    def _check_results(self) -> None:
         """Every element of a result is written by one program, or by programs in order."""
         first = len(self.operands)
         for n, aval in enumerate(self.results):

@@ -106,12 +106,12 @@ class Linker:
         if group.bodies:
             function = self._driven(group, sources)
         else:
-            function = _on_tensors(self.library(group, TENSORS), group, self.memory)
+            function = _on_tensors(self.library(group, TENSORS), group)
         return LibraryStep(group.name, function, reads, tuple(plan.slot_of[v] for v in writes), label)
 
     def _driven(self, group: FusionGroup, sources: dict[FusionGroup, KernelSource]) -> Callable[..., Any]:
         bodies = [self._body(plan, self.link(plan, sources)) for plan in group.bodies]
-        return _on_tensors(driven(group, iter(()), Parts(TENSORS, self.limits), bodies), group, self.memory)
+        return _on_tensors(driven(group, iter(()), Parts(TENSORS, self.limits), bodies), group)
 
     def _body(self, plan: Plan, executable: Executable) -> Callable[..., list[Any]]:
         """A body as a function of tensors."""
@@ -171,7 +171,7 @@ def _tensor(value: Any, dtype: Any) -> Any:
     return Array(value).torch()
 
 
-def _on_tensors(function: Callable[..., Any], group: FusionGroup, memory: Memory) -> Callable[..., list[Any]]:
+def _on_tensors(function: Callable[..., Any], group: FusionGroup) -> Callable[..., list[Any]]:
     """A function of tensors as one of the native core's arrays."""
     dtypes = [v.aval.dtype for v in dict.fromkeys(group.graph.outvars)]
 

@@ -1,0 +1,2 @@
+// Numbers of NumPy's generator.
+#include "../draws.c"
