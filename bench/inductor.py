@@ -229,7 +229,7 @@ def _issue(kernel: Any, configuration: Any, source: str, bound: dict[str, str]) 
     grid *= blocks.get("RSPLIT", 1)
     trips = -(-extent("r0_numel") // blocks["R0_BLOCK"]) if "R0_BLOCK" in blocks else 1
     code = machine_code.of_cuda(kernel, trips)
-    return grid * configuration.num_warps * code.executed / MACHINE.instructions, code.registers
+    return grid * configuration.num_warps * max(code.executed, code.busy) / MACHINE.instructions, code.registers
 
 
 def _product(name: str, call: str, sizes: dict[str, Any]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {
         "kernels": len(rows),
         "median error": float(np.median(np.abs(estimated / measured - 1))),
-        "rank correlation": float(np.corrcoef(*ranks)[0, 1]),
+        "rank correlation": float(np.corrcoef(np.stack(ranks).astype(float))[0, 1]),
         "beyond twice": float(np.mean(np.maximum(estimated / measured, measured / estimated) > 2)),
     }
 

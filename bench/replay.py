@@ -1,8 +1,9 @@
 """`python -m bench.replay --save FILE` or `--compare FILE`: has a change of the compiler changed what it generates?
 
-Lowers the benchmark's workloads and their gradients, draws of the suites of traps and of whole programs, what the examples
-compile, and every sample of every primitive for c, triton and tpu; runs none of it on a device. Keeps a hash of each plan and of each kernel: its text, and what differs between
-calls of one text. A refactoring shows an empty comparison. Exit status 1: something differs.
+Lowers the benchmark's workloads and their gradients, draws of the suites of traps and of whole programs, random programs, what the
+examples compile, and every sample of every primitive for c, triton and tpu; runs none of it on a device. Keeps a hash of each plan
+and of each kernel: its text, and what differs between calls of one text. A refactoring shows an empty comparison, and a change that
+is meant to change kernels the programs that it reaches. Exit status 1: something differs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rich.console import Console
 
 import fuser
 from bench import traps
+from bench.random_programs import draw
 from bench.workloads import WORKLOADS
 from fuser.api import compiler
 from fuser.backends import get
@@ -37,9 +39,10 @@ from fuser.ir.types import ArrayType
 from fuser.trace.core import type_of
 
 BACKENDS = ("c", "triton", "tpu")
-GROUPS = ("workloads", "suites", "examples", "samples")
+GROUPS = ("workloads", "suites", "random", "examples", "samples")
 SIZES = ("tiny", "full")
 DRAWS, SEED = 5, 0  # of each line of the suites
+RANDOM = 100  # programs
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 # Arguments with which an example compiles what it compiles at any size, and takes a second or two. Examples for several devices
 # are left out: how many there are is settled by now.
@@ -97,6 +100,7 @@ def programs(groups: list[str]) -> Iterator[Program]:
     makers: dict[str, Callable[[], Iterator[Program]]] = {
         "workloads": workloads,
         "suites": suites,
+        "random": random,
         "examples": examples,
         "samples": samples,
     }
@@ -138,6 +142,14 @@ def suites() -> Iterator[Program]:
                 arguments = fuser.tree_util.tree_map(lambda x: ArrayType(x.shape, x.dtype), program.arguments)
                 label = f"suites/{name}/{number} {program.label}"
                 yield Program(label, fuser.jit(program.function).trace(*arguments).graph)
+
+
+def random() -> Iterator[Program]:
+    """The first random programs: shapes, and work side by side, of which no other group thinks."""
+    for seed in range(RANDOM):
+        program = draw(seed)
+        run = functools.partial(program.function, fuser.numpy)
+        yield _traced(f"random/{seed}", run, [ArrayType(x.shape, x.dtype) for x in program.arguments])
 
 
 def examples() -> Iterator[Program]:

@@ -5,8 +5,8 @@
     python -m bench.static --target hip:gfx942    the same for another GPU
     python -m bench.static --inductor    functions beside TorchInductor's kernels (`bench/kernel_comparison.py`)
 
-DRAM time is bytes moved over 4.3 TB/s, the copy rate measured on an H200; issue time is that of `fuser/backends/triton/machine_code.py`, and of
-products and attention, which tensor cores limit, it says nothing.
+DRAM time is bytes moved over 4.3 TB/s, the copy rate measured on an H200; issue time, and that of the unit which is busy longest, are those
+of `fuser/backends/triton/machine_code.py`, and of products and attention, which tensor cores limit, it says nothing.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class Summary:
     @property
     def issue(self) -> float:
         return sum(launch.issue for launch in self.launches)
+
+    @property
+    def busy(self) -> float:
+        return sum(launch.busy for launch in self.launches)
 
     @property
     def dram(self) -> float:
@@ -140,12 +144,12 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
         heads = of(dtype, 8, 4096, 16, features)
         yield f"causal attention {dtype.name} {features}", causal_attention, (heads, heads, heads)
         yield f"attention gradients {dtype.name} {features}", attention_gradients, (heads, heads, heads, heads)
-    for name, function, rows, others, features in (
+    for name, function, count, others, features in (
         ("nearest of 1024", nearest, 100_000, 1024, 64),
         ("logsumexp of a product", lambda x, y: fuser.nn.logsumexp(wide_product(x, y), -1), 8192, 32_000, 128),
         ("largest of a product", lambda x, y: wide_product(x, y).max(-1), 65_536, 4096, 64),
     ):
-        yield name, function, (of(bfloat16, rows, features), of(bfloat16, others, features))
+        yield name, function, (of(bfloat16, count, features), of(bfloat16, others, features))
     yield "polynomial", lambda x: (x * x + 1) * x, (of(f32, 1 << 26),)
 
 
@@ -157,7 +161,7 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     if asked.inductor:
         return kernel_comparison.main(asked.words, asked.json)
-    print("program                    launches  registers  spills  load/store bits  moved/ideal  issue/DRAM")
+    print("program                    launches  registers  spills  load/store bits  moved/ideal  issue/DRAM  unit/DRAM")
     for name, function, types in cases():
         if not all(word in name for word in asked.words):
             continue
@@ -166,7 +170,11 @@ def main(arguments: list[str]) -> int:
         widths = f"{max(x.code.load_bits for x in found.launches)}/{max(x.code.store_bits for x in found.launches)}"
         print(
             f"{name:26} {len(found.launches):8} {registers:10} {spills:7} {widths:>16} {found.moved / found.ideal:12.2f}"
-            + (f" {found.issue / found.dram:11.2f}" if not found.products else "  products"),
+            + (
+                f" {found.issue / found.dram:11.2f} {found.busy / found.dram:10.2f}"
+                if not found.products
+                else "  products"
+            ),
             flush=True,
         )
     return 0

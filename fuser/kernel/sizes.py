@@ -6,7 +6,8 @@ never by its value, so that equal numbers in one call do not shape the text. Onl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fuser.ir.index import Affine, Axis, Computed, Div
@@ -113,6 +114,15 @@ class IndexText:
         if rest:
             parts.append(self.literal(rest))
         return self.total(parts)
+
+    @contextlib.contextmanager
+    def along(self, axis: Axis) -> Iterator[None]:
+        """Another axis along the vector, in a loop of its own."""
+        before, self.vector = self.vector, axis
+        try:
+            yield
+        finally:
+            self.vector = before
 
     # What a backend that keeps expressions as data does in its own way.
 

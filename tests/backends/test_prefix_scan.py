@@ -65,6 +65,19 @@ def test_scans_and_what_stands_around_them(function: Any, shape: tuple[int, int]
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-5, 2e-6 * scale)
 
 
+@pytest.mark.parametrize("columns", [30, 17, 7, 50])
+@pytest.mark.parametrize("scan", [fnp.cumsum, fuser.lax.cummax, fuser.lax.cumprod, fuser.lax.cumlogsumexp])
+def test_scans_across_short_rows_run_in_whole_vectors_under_a_mask(scan: Any, columns: int) -> None:
+    x, y = (np.random.default_rng(n).random(s).astype(np.float32) for n, s in enumerate([(20, 9, columns), (columns,)]))
+    run = fuser.jit(lambda x, y: scan(fnp.maximum(fnp.sin(x * 3), y) * fnp.float32(0.9), axis=1))
+    with config.using(backend="reference"):
+        want = np.asarray(run(x, y))
+    np.testing.assert_allclose(run(x, y), want, 1e-5, 1e-6)
+    (source,) = run.lower(x, y).sources
+    if columns == 30:
+        assert any(schedule.masking for schedule in source.schedules.values())
+
+
 def test_a_scan_of_a_scan_is_a_kernel_of_its_own() -> None:
     """In one, both would run element after element, and so would the functions of maths."""
     lowered = fuser.jit(chained).lower(np.ones((400, 3000), np.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -454,3 +455,20 @@ def test_what_rows_have_one_of_is_written_out_in_vectors_of_rows(extent: int) ->
     chosen = lambda x, g: fnp.where(g[..., None] > 0, x, -x)
     want = np.where(g[..., None] > 0, x, -x)
     np.testing.assert_array_equal(np.asarray(fuser.jit(chosen, backend="c")(x, g)), want)
+
+
+def test_what_rows_share_is_read_with_their_stride_in_the_text():
+    """Channels three elements apart: compilers load and shuffle them where they know so, and read one by one where they do not."""
+
+    def vivid(x: Any) -> Any:
+        grey = 0.2 * x[:, 0:1] + 0.7 * x[:, 1:2] + 0.1 * x[:, 2:3]
+        return grey + 1.3 * (x - grey)
+
+    x = np.random.default_rng(0).random((1000, 3)).astype(np.float32)
+    (source,) = fuser.jit(vivid, backend="c").lower(x).sources
+    assert {offset or "0" for offset in re.findall(r"in0\[3 \* \(\w+ \+ \w+\)(?: \+ (\d))?\]", source.text)} == {
+        "0",
+        "1",
+        "2",
+    }
+    agree(lambda x: (vivid(x),), (x,), 1e-6)

@@ -131,3 +131,17 @@ def test_the_schedule_of_many_columns() -> None:
     plain = fuser.jit(lambda x: columns(jnp, x, 40), schedule=fuser.Schedule(tiling=False))
     assert "transpose" not in plain.lower(x).sources[0].text
     np.testing.assert_array_equal(plain(x), columns(np, x, 40))
+
+
+@pytest.mark.parametrize("rows", [30, 16, 64])
+def test_tiles_run_in_strips_of_one_quotient(rows: int) -> None:
+    """The position in a tile is divided by no number: the strips from one multiple to the next are loops around the tiles."""
+    x, y = numbers((20, 90, rows)), numbers((20 * rows, 90))
+    mask = y % 3 > 1
+    run = lambda np_, x, y, mask: (
+        np_.where(mask, x.transpose(0, 2, 1).reshape(-1, 90) * 2, y).T + x.transpose(1, 0, 2).reshape(90, -1)
+    )
+    compiled = fuser.jit(lambda x, y, mask: run(jnp, x, y, mask), backend="c").lower(x, y, mask)
+    np.testing.assert_array_equal(compiled.compile()(x, y, mask), run(np, x, y, mask))
+    made = [s for source in compiled.sources for s in source.schedules.values() if s.tiling is not None]
+    assert rows in [schedule.strip_mining for schedule in made]

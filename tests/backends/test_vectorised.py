@@ -109,6 +109,7 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "remainder of bytes": (lambda x: (x % (x + 1)).astype(np.int32), np.ones(N, np.uint8)),
     "odd": (lambda x: fnp.where((x % 2 == 1) & (x > 7), 3 * x + 1, x // 2), I),
     "odd and unsigned": (lambda x: fnp.where((x % 2 != 0) & (x > 7), 3 * x + 1, x // 2), U),
+    "three channels and what they share": (lambda x: x - (x[:, 0:1] * 0.2 + x[:, 1:2] * 0.7 + x[:, 2:3] * 0.1), THREE),
     "short rows chosen by tests": (lambda b: fnp.where(b, b.sum(1)[:, None], 0), np.tile(B, 25).reshape(N, 25)),
     "short rows of functions chosen by tests": (
         lambda x, w, b: fnp.where(b, fnp.exp(x * w), x),

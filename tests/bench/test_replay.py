@@ -55,6 +55,16 @@ def test_every_sample_of_the_registry_can_be_replayed_on_every_backend() -> None
             assert replay.record(program, backend)
 
 
+def test_random_programs_are_drawn_alike_each_time() -> None:
+    first, second = (list(itertools.islice(replay.random(), 3)) for _ in range(2))
+    assert len(first) == 3 and not differences_of(first, second)
+
+
+def differences_of(first: list[replay.Program], second: list[replay.Program]) -> list[tuple[str, str, str]]:
+    before, after = ({f"{p.name} c": replay.record(p, "c") for p in programs} for programs in (first, second))
+    return replay.differences(before, after, ["random"], ["c"])
+
+
 def test_the_command_saves_and_compares(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

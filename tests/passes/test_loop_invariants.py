@@ -102,6 +102,16 @@ def test_dear_invariants_are_computed_before_the_loop(program: Program, args: An
     assert gone not in inside(graph) and gone in names(graph)
 
 
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T])
+def test_what_a_product_reads_is_stored_before_the_loop(view: Callable[[Any], Any]) -> None:
+    """One addition an element, but a product has its operands in memory, so that each iteration would write it all."""
+    program: Program = lambda np_, lax_: (
+        lambda x, h: lax_.fori_loop(0, 9, lambda i, h: np_.tanh(view(x * 2.5) @ h - x[0]), h)
+    )
+    graph = agree(program, W, H)
+    assert "mul" not in inside(graph) and "mul" in names(graph)
+
+
 def test_what_spares_the_body_a_load_is_computed_before_the_loop() -> None:
     program: Program = lambda np_, lax_: (
         lambda a, b, h: lax_.fori_loop(0, 9, lambda i, h: np_.tanh(h + (a + b))[::-1], h)

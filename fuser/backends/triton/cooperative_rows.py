@@ -11,7 +11,7 @@ mean relative to the piece's own, beside these: one wait does for both. What was
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,11 +25,11 @@ from fuser.backends.triton.reductions import CHUNK, COLUMN, POSITIONS, WORDS, Ro
 from fuser.backends.triton.split_reduction import Scratch
 from fuser.backends.triton.target import TARGET
 from fuser.ir.scalar import Scalar
-from fuser.kernel.centred import Centred, centred
 from fuser.kernel.cost import iteration
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
-from fuser.kernel.online import Online, online
+from fuser.kernel.online import Online
+from fuser.kernel.relative_sums import RelativeSums, with_relative_sums
 
 # Seconds from what one program publishes to its use by another, by way of the second cache of a GPU that is busy with memory.
 WAIT = 1.5e-6
@@ -53,25 +53,24 @@ def cooperative(kernel: Kernel, loops: Loops, tile: Tile) -> tuple[list[Function
     words = 1 + sum(len(sweep.reductions) for sweep in kernel.sweeps) * programs
     scratch: Scratch = {"words": (words, np.dtype("int64"))}
     clear = Clear(kernel, loops, f"{kernel.name}_0", words)
-    kernel, relative, squares = _with_fewer_waits(kernel, programs, tile)
-    rows = CooperativeRows(kernel, loops, f"{kernel.name}_1", tile, pieces, relative, squares)
+    kernel, relative = _with_fewer_waits(kernel, programs, tile)
+    rows = CooperativeRows(kernel, loops, f"{kernel.name}_1", tile, pieces, relative)
     return [clear.write(), rows.write()], scratch
 
 
-def _with_fewer_waits(
-    kernel: Kernel, programs: int, tile: Tile
-) -> tuple[Kernel, Mapping[Scalar, Online], Mapping[Scalar, Centred]]:
+def _with_fewer_waits(kernel: Kernel, programs: int, tile: Tile) -> tuple[Kernel, RelativeSums]:
     """The kernel with sums beside what they are relative to, where the waits that this saves take longer than what is computed
     again; and how these sums are relative."""
-    moved, relative = online(kernel)
-    moved, squares = centred(moved)
+    moved, relative = with_relative_sums(kernel)
     later = {node for sweep in moved.sweeps[1:] for node in sweep.body}
     again = iteration(
-        dict.fromkeys(n for r in relative.values() for n in r.elements if n in later and n.op != "exp"), (), TARGET
+        dict.fromkeys(n for r in relative.online.values() for n in r.elements if n in later and n.op != "exp"),
+        (),
+        TARGET,
     )
-    again += len({r.exponential for r in relative.values()} & later) * TARGET.compute("mul", 4)
+    again += len({r.exponential for r in relative.online.values()} & later) * TARGET.compute("mul", 4)
     sooner = _seconds(moved, programs, tile, again) < _seconds(kernel, programs, tile, 0.0)
-    return (moved, relative, squares) if sooner else (kernel, {}, {})
+    return (moved, relative) if sooner else (kernel, RelativeSums())
 
 
 def _seconds(kernel: Kernel, programs: int, tile: Tile, again: float) -> float:
@@ -90,18 +89,11 @@ class CooperativeRows(Rows):
     """The second launch, after that which clears the words: a piece of a row a program, by its ticket."""
 
     def __init__(
-        self,
-        kernel: Kernel,
-        loops: Loops,
-        name: str,
-        tile: Tile,
-        pieces: int,
-        online: Mapping[Scalar, Online],
-        squares: Mapping[Scalar, Centred],
+        self, kernel: Kernel, loops: Loops, name: str, tile: Tile, pieces: int, relative: RelativeSums
     ) -> None:
         super().__init__(kernel, loops, name, tile)
         self.pieces, self.scratch = pieces, {"words": 0}
-        self.online, self.squares = online, squares
+        self.relative, self.online, self.squares = relative, relative.online, relative.squares
         reductions = [f for sweep in kernel.sweeps for f in sweep.reductions]
         self.numbers = {reduction: number for number, reduction in enumerate(reductions)}
 
@@ -144,8 +136,7 @@ class CooperativeRows(Rows):
         """All sweeps of the piece; the reductions of one are published together, before any is waited for."""
         for sweep in self.kernel.sweeps:
             self.row_part(sweep)
-            later = {node for r in sweep.reductions if r in self.online for node in self.online[r].elements}
-            later |= {node for r in sweep.reductions if r in self.squares for node in self.squares[r].elements}
+            later = {node for r in sweep.reductions for node in self.relative.elements(r)}
             self.define_all(node for node in sweep.body if node not in later)
             for reduction in sweep.reductions:
                 self._publish(reduction)

@@ -21,12 +21,11 @@ from fuser.backends.triton.matmul import lower_product
 from fuser.backends.triton.product import product
 from fuser.backends.triton.reductions import Rows, held_words, scans_of
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
-from fuser.kernel.centred import centred
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
-from fuser.kernel.online import online
+from fuser.kernel.relative_sums import with_relative_sums
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup
@@ -95,8 +94,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         return with_column_sums(kernel, loops, tile)
     scans = any(map(scans_of, kernel.sweeps))
     together = math.gcd(reduced, widest(kernel))
-    walked, relative = online(kernel)
-    walked, squares = centred(walked)
+    walked, relative = with_relative_sums(kernel)
     again = sum(sweep.loops for sweep in walked.sweeps) > 1
     held = held_words(kernel) if again else 2  # rows that are read once anyway need not lie in registers
     tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held, scans, together)
@@ -114,5 +112,5 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     if chunks is not None and chainable(kernel) and not along_rows and tile.rows == 1:
         return chained(kernel, loops, tile)
     if chunks is None:
-        return [LongRows(kernel, loops, kernel.name, tile, relative, squares).write()], {}
-    return split(kernel, loops, tile, chunks, relative, squares)
+        return [LongRows(kernel, loops, kernel.name, tile, relative).write()], {}
+    return split(kernel, loops, tile, chunks, relative)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fuser.backends.triton.block_sizes import Tile
 from fuser.backends.triton.emitter import Function, required
 from fuser.backends.triton.online_sums import near, rescaled, shifted, whole
 from fuser.backends.triton.reductions import COLUMN, POSITIONS, ROW, WORDS, Rows, identity, reduced, scans_of, working
 from fuser.ir.scalar import Scalar
-from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
-from fuser.kernel.online import Online
+from fuser.kernel.relative_sums import RelativeSums
 
 LANE = (
     16  # elements of a piece that lie in one lane, where they lie along memory: all that a thread of a long row holds
@@ -27,18 +24,9 @@ class LongRows(Rows):
     they join it.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        loops: Loops,
-        name: str,
-        tile: Tile,
-        online: Mapping[Scalar, Online] | None = None,
-        squares: Mapping[Scalar, Centred] | None = None,
-    ) -> None:
+    def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile, relative: RelativeSums) -> None:
         super().__init__(kernel, loops, name, tile)
-        self.online = online or {}
-        self.squares = squares or {}
+        self.relative, self.online, self.squares = relative, relative.online, relative.squares
         # What a thread reads at once is reduced first; a kernel that reads no rows has no alignment that says how much that is.
         vector = loops.vector
         rows = vector is not None and any(abs(index.coefficient(vector)) == 1 for index in self._indices())
@@ -81,7 +69,7 @@ class LongRows(Rows):
                 self.loops.count(self.loops.reduced) % self.tile.columns != 0
             )  # the last piece of all, and no other one
             self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]", masked=cut)
-            later = {node for reduction in sweep.reductions for node in self._elements(reduction)}
+            later = {node for reduction in sweep.reductions for node in self.relative.elements(reduction)}
             for node in self.body(sweep):
                 if node not in later:
                     self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
@@ -147,10 +135,6 @@ class LongRows(Rows):
         else:
             combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
             self.line(f"{name}_run = {combine}({name}_run, {self.joined(value, spec.reduction)})")
-
-    def _elements(self, reduction: Scalar) -> tuple[Scalar, ...]:
-        relative = self.online.get(reduction) or self.squares.get(reduction)
-        return relative.elements if relative is not None else ()
 
     def _step_squares(self, reduction: Scalar) -> None:
         """Take one piece into sums of distances to the lanes' pivots, which are early elements, and of their squares."""

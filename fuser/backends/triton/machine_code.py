@@ -1,8 +1,8 @@
 """What machine code says of a kernel before it has run: registers, spills, occupancy, widths of accesses, and a predicted time.
 
 In: the sources of a plan, a GPU that need not be there. Out: a `Report` of each launch. Memory time is bytes moved over the rate of a copy;
-issue time is warps × executed instructions over what all schedulers issue, loops as often as they run and the slow paths of divisions
-not at all; products have the time of their arithmetic on matrix units. The longest of them is the limiter.
+the time of instructions is warps × executed ones over what all schedulers issue, or × cycles of their busiest unit, loops as often as they run and
+the slow paths of divisions not at all; products have the time of their arithmetic on matrix units. The longest of them is the limiter.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ class Code:
     barriers: int
     matrix_units: bool  # whether products run on them (HGMMA, HMMA, UTCHMMA, MFMA)
     executed: int  # instructions of a warp
+    busy: int  # cycles of a scheduler that its busiest unit takes for a warp
     tensor_maps: bool = False  # whether blocks come from memory by copies of the device's own (UTMALDG)
 
 
 @dataclass(frozen=True)
 class LaunchReport:
-    """One launch: its code, the part of a multiprocessor's threads that run at once, and seconds of issuing instructions."""
+    """One launch: its code, the part of a multiprocessor's threads that run at once, and seconds of issuing instructions and of the unit that is
+    busiest with them."""
 
     name: str
     code: Code
@@ -59,6 +61,7 @@ class LaunchReport:
     warps: int
     occupancy: float
     issue: float
+    busy: float
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     times = {
         "memory": moved / machine.copy,
         "products" if product else "issue": (
-            _product_seconds(group, machine) if product else sum(x.issue for x in launches) / max(1, len(group.parts))
+            _product_seconds(group, machine) if product else sum(x.busy for x in launches) / max(1, len(group.parts))
         ),
         "launch": machine.launch * len(launches),
     }
@@ -123,13 +126,14 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
         block = launch.columns * math.prod(launch.constants.get(side, 1) for side in sides)
         trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
-        issue = launch.grid * launch.warps * code.executed / machine.instructions
+        warps = launch.grid * launch.warps / machine.instructions
         if launch.persistent:
             blocks = machine.units * at_once(
                 launch.warps * WARP[machine.platform], code.registers, code.shared, machine
             )
             launch = replace(launch, grid=min(launch.grid, blocks))
-        yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)
+        times = warps * code.executed, warps * max(code.executed, code.busy)
+        yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), *times)
 
 
 def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
@@ -179,6 +183,8 @@ def of_cuda(kernel: Any, trips: int) -> Code:
     usage, text = resource_usage(kernel.asm["cubin"]), disassembled(kernel.asm["cubin"])
     instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _SASS.match(line))]
     number = lambda name: int(found[1]) if (found := re.search(rf"{name}:(\d+)", usage)) else 0
+    body = _on_fast_paths(instructions)
+    runs = _runs(body, trips, _unrolling(kernel.asm["ptx"], instructions))
     return Code(
         number("REG"),
         number("STACK"),
@@ -187,7 +193,8 @@ def of_cuda(kernel: Any, trips: int) -> Code:
         _widest_sass(instructions, "STG"),
         sum(text.startswith("BAR") for _, text in instructions),
         any(_MATRIX.search(text) for _, text in instructions),
-        _executed(_on_fast_paths(instructions), trips, _unrolling(kernel.asm["ptx"], instructions)),
+        sum(runs.values()),
+        _busiest(instructions, runs),
         any("UTMALDG" in text for _, text in instructions),
     )
 
@@ -196,6 +203,30 @@ def _widest_sass(instructions: list[Instruction], names: str) -> int:
     found = [text for _, text in instructions if re.search(rf"(^|\s)({names})\.", text)]
     widths = [re.search(r"\.(128|64|U16|S16|U8|S8)\b", text) for text in found]
     return max((int(w[1].strip("US")) if w else 32 for w in widths), default=0)
+
+
+# Cycles that an instruction of a warp takes of a unit, of which each scheduler has one (CUDA C++ Programming Guide, throughput of arithmetic
+# instructions, compute capability 9.0: 128, 64, 32 or 16 results a cycle and multiprocessor).
+_UNITS: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(("FADD", "FMUL", "FFMA"), ("float", 1)),
+    **dict.fromkeys(("IMAD", "HADD2", "HMUL2", "HFMA2", "HSETP2"), ("float", 2)),
+    **dict.fromkeys(("FMNMX", "FSEL", "FSETP", "FCHK", "ISETP", "LOP3", "SHF", "PRMT", "IADD3", "VIADD", "SEL", "LEA"), ("whole", 2)),
+    **dict.fromkeys(("IABS", "IMNMX", "VIMNMX", "PLOP3", "P2R", "R2P", "F2FP", "I2FP", "BMSK", "SGXT"), ("whole", 2)),
+    **dict.fromkeys(("MUFU", "POPC", "FLO", "BREV", "F2I", "I2F", "F2F", "FRND"), ("special", 8)),
+    **dict.fromkeys(("SHFL", "LDS", "STS", "LDSM", "STSM", "ATOMS", "LDG", "STG", "LDGSTS"), ("memory", 4)),
+    **dict.fromkeys(("DADD", "DMUL", "DFMA", "DSETP"), ("double", 2)),
+}  # fmt: skip
+
+
+def _busiest(instructions: list[Instruction], runs: dict[int, int]) -> int:
+    """Cycles of the unit that a warp's instructions, run so often each, keep busy longest."""
+    cycles: dict[str, int] = {}
+    for address, text in instructions:
+        name = re.sub(r"^@!?U?P\w+ +", "", text).split(".")[0].split()[0]
+        if name in _UNITS:
+            unit, each = _UNITS[name]
+            cycles[unit] = cycles.get(unit, 0) + each * runs.get(address, 0)
+    return max(cycles.values(), default=0)
 
 
 Block = list[tuple[int, int]]  # of each instruction its address and where it branches to, −1 where it does not
@@ -238,12 +269,15 @@ def _unrolling(ptx: str, instructions: list[Instruction]) -> list[int]:
     return [b // a if a and b % a == 0 else 1 for a, b in zip(before, after, strict=True)]
 
 
-def _executed(body: Block, trips: int, unrolling: list[int] | None = None) -> int:
-    """Instructions that a warp executes where each loop runs `trips` times, one of several copies of its body so many times fewer."""
+def _runs(body: Block, trips: int, unrolling: list[int] | None = None) -> dict[int, int]:
+    """How often a warp executes each instruction where each loop runs `trips` times, one of several copies of its body so many times fewer."""
     loops = _loops(body)
     copies = unrolling if unrolling is not None and len(unrolling) == len(loops) else [1] * len(loops)
-    again = [sum(first <= a <= last for a, _ in body) for first, last in loops]
-    return len(body) + sum(count * (-(-trips // n) - 1) for count, n in zip(again, copies, strict=True))
+    runs = {address: 1 for address, _ in body}
+    for (first, last), count in zip(loops, copies, strict=True):
+        for address in (a for a in runs if first <= a <= last):
+            runs[address] += -(-trips // count) - 1
+    return runs
 
 
 # AMD: assembly.
@@ -260,6 +294,7 @@ def _of_amd(kernel: Any, trips: int) -> Code:
         if re.match(r"[a-z]+_\w+", line) and not line.endswith(":")
     ]
     branch = lambda line: labels.get(line.split()[-1], -1) if line.startswith(("s_cbranch", "s_branch")) else -1
+    runs = _runs([(address, branch(line)) for address, line in code], trips)
     return Code(
         number("vgpr_count"),
         number("private_segment_fixed_size"),
@@ -268,7 +303,8 @@ def _of_amd(kernel: Any, trips: int) -> Code:
         _widest_amd(text, "store"),
         sum(line.startswith("s_barrier") for _, line in code),
         "mfma" in text,
-        _executed([(address, branch(line)) for address, line in code], trips),
+        sum(runs.values()),
+        0,
     )
 
 

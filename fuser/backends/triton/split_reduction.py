@@ -7,7 +7,6 @@ each element is computed again by the next: nothing of the rows' length is kept 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,25 +18,18 @@ from fuser.backends.triton.long_rows import LongRows
 from fuser.backends.triton.online_sums import rescaled, shifted, whole
 from fuser.backends.triton.reductions import CHUNK, POSITIONS, ROW, identity, reduced, scans_of, working
 from fuser.ir.scalar import Scalar
-from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
-from fuser.kernel.online import Online
 from fuser.kernel.operands import computed, operands
+from fuser.kernel.relative_sums import RelativeSums
 
 Scratch = dict[str, tuple[int, np.dtype]]  # name: elements and dtype, in order
 
 
 def split(
-    kernel: Kernel,
-    loops: Loops,
-    tile: Tile,
-    chunks: Chunks,
-    online: Mapping[Scalar, Online],
-    squares: Mapping[Scalar, Centred],
+    kernel: Kernel, loops: Loops, tile: Tile, chunks: Chunks, relative: RelativeSums
 ) -> tuple[list[Function], Scratch]:
-    """One function a sweep, and the arrays of partial results between them; `online` sums run beside their maximum, those of
-    `squares` beside the sum that decides their centre."""
+    """One function a sweep, and the arrays of partial results between them; `relative` sums run beside what they are relative to."""
     kernel, totals = _with_totals(kernel)
     cells = loops.count(loops.parallel) * chunks.count
     scratch: Scratch = {}
@@ -48,9 +40,8 @@ def split(
     functions = []
     for number, sweep in enumerate(kernel.sweeps):
         if sweep.loops or sweep.row_stores:
-            phase = Phase(
-                kernel, loops, f"{kernel.name}_{number}", tile, chunks, number, scratch, totals, online, squares
-            )
+            phase = Phase(kernel, loops, f"{kernel.name}_{number}", tile, relative)
+            phase.of_sweep(number, chunks, scratch, totals)
             functions.append(phase.write())
     return functions, scratch
 
@@ -58,25 +49,11 @@ def split(
 class Phase(LongRows):
     """One sweep over chunks."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        loops: Loops,
-        name: str,
-        tile: Tile,
-        chunks: Chunks,
-        number: int,
-        scratch: Scratch,
-        totals: dict[Scalar, Scalar],
-        online: Mapping[Scalar, Online],
-        squares: Mapping[Scalar, Centred],
-    ) -> None:
-        super().__init__(kernel, loops, name, tile, online, squares)
-        self.chunks = chunks
-        self.number = number
-        self.totals = totals
+    def of_sweep(self, number: int, chunks: Chunks, scratch: Scratch, totals: dict[Scalar, Scalar]) -> None:
+        """Say which sweep it is of, and where the partial results of all lie."""
+        self.chunks, self.number, self.totals = chunks, number, totals
         self.numbers = {name: position for position, name in enumerate(scratch)}
-        reductions = [f for sweep in kernel.sweeps for f in sweep.reductions]
+        reductions = [f for sweep in self.kernel.sweeps for f in sweep.reductions]
         self.part = {reduction: position for position, reduction in enumerate(reductions)}
 
     def write(self) -> Function:
@@ -127,7 +104,7 @@ class Phase(LongRows):
 
     def _bases(self, reduction: Scalar) -> list[Scalar]:
         """The reduction that a sum is relative to."""
-        relative = self.online.get(reduction) or self.squares.get(reduction)
+        relative = self.relative.of(reduction)
         return [] if relative is None else [relative.base]
 
     def _buffer(self, name: str) -> str:

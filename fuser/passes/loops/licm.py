@@ -107,11 +107,14 @@ class Invariants:
         self.made: dict[Operand, _Made] = {v: _Made(0, frozenset((v,))) for v in fixed}
         self.producers: dict[Var, Eqn] = {}
         self.wanted: dict[Var, None] = {}  # invariant values that the rest of the body reads
+        self.multiplied: dict[Var, None] = {}  # those of them that products read, which have their operands in memory
         for eqn in body.eqns:
             if all(v in self.made for v in eqn.operands()):
                 self._note(eqn)
             else:
-                self.wanted.update((v, None) for v in eqn.operands() if v in self.made)
+                read = {v: None for v in eqn.operands() if v in self.made}
+                self.wanted.update(read)
+                self.multiplied.update(read if eqn.primitive.fusion is Fusion.DOT else {})
         self.wanted.update((v, None) for v in body.outvars if isinstance(v, Var) and v in self.made)
 
     def _note(self, eqn: Eqn) -> None:
@@ -125,9 +128,11 @@ class Invariants:
             self.producers[var] = eqn
 
     def worth_hoisting(self) -> list[Var]:
-        """The values to be computed before the loop: dear ones, and those that spare the body a load."""
+        """The values to be computed before the loop: dear ones, those that each iteration would compute and store, and those that
+        spare the body a load."""
         sources = dict.fromkeys(s for v in self.wanted for s in self._behind_movement(v))
-        dear = [v for v in sources if self.made[v].price > CHEAP and self._fits(v)]
+        stored = {s for v in self.multiplied for s in self._behind_movement(v) if s in self.producers and s.aval.shape}
+        dear = [v for v in sources if (self.made[v].price > CHEAP or v in stored) and self._fits(v)]
         chosen = dict.fromkeys(dear)
         still = [s for s in sources if s not in chosen]
         for var in still:

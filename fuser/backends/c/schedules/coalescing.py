@@ -183,7 +183,8 @@ def _spread(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar,
     along = str(writer.loops.extents[found.along])
     writer.pragma("omp simd")
     turn = writer.count("turn", "0", writer.named("rows"))
-    with writer.scope(), writer.standing({found.row: code("({} + {})", writer.named("base"), turn)}):
+    place = {found.row: code("({} + {})", writer.named("base"), turn)}
+    with writer.scope(), writer.standing(place), writer.index.along(found.row):
         writer.define_all(_missing(writer, piece, found.spread))
         x = writer.count("x", "0", along)
         for node in found.spread:

@@ -201,4 +201,6 @@ def _maskable(writer: Emitter, node: Scalar) -> bool:
         if any(writer.follows(value, vector) for value in computed(node.attr.offset)):
             return not node.args and node.dtype.itemsize in GATHERED
         return not node.args or node.attr.offset.coefficient(vector) == 1
-    return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")
+    if node.op == "scan":
+        return vector in writer.loops.parallel  # across rows, each column for itself
+    return node.op != "rem" and (node.op not in spell.LIBM or dtype.kind == "f")
