@@ -73,7 +73,17 @@ def _cost(
 ) -> int:
     used = nodes(_lowered(primitive, dict(params), avals, out))
     costs = COSTS if target is None else target.costs
-    return max(1, round(sum(costs.get(node.op, 1) for node in used if node.op not in LEAVES)))
+    return max(1, round(sum(costs.get(kind(node), 1) for node in used if node.op not in LEAVES)))
+
+
+def kind(node: Scalar) -> str:
+    """The name that targets have a cost for: integers are divided, and made of floats, in another time than floats are."""
+    if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
+        by_constant = node.op in ("div", "rem") and node.args[1].op == "const"
+        return f"int_{node.op}" if not by_constant else "int_div_const"
+    if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
+        return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"
+    return node.op
 
 
 def _lowered(primitive: Primitive, params: dict[str, Any], avals: tuple[ArrayType, ...], out: ArrayType) -> Scalar:

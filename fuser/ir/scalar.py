@@ -328,7 +328,8 @@ LEAVES = ("const", "index", "load", "reduction", "scan", "carry", "final", "lane
 
 # A rough price per element, in additions; what is dear is kept rather than computed twice.
 COSTS = {
-    **dict.fromkeys(("div", "sqrt", "rem"), 4),
+    **dict.fromkeys(("div", "sqrt", "rem", "int_div", "int_rem", "int_div_const"), 4),
+    "int_pow": 16,
     **dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "expm1", "log1p", "cbrt", "erf"), 12),
     **dict.fromkeys(
         ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "pow", "atan2"), 16

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from fuser.ir.cost import kind
 from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
@@ -347,7 +348,7 @@ class _Costs:
         return longest * max(lanes / (self.target.chains * self.target.vector / 4), 1)
 
     def delay(self, node: Scalar) -> float:
-        return self.target.latency * (1 + self.target.costs.get(_kind(node), 1) / 4)
+        return self.target.latency * (1 + self.target.costs.get(kind(node), 1) / 4)
 
     # Where a node changes.
 
@@ -416,17 +417,7 @@ def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store], target: Target)
 
 def _operation(node: Scalar, target: Target) -> float:
     """Seconds of a node's operation, as one of a vector."""
-    return target.compute(_kind(node), max([node.dtype.itemsize, *(arg.dtype.itemsize for arg in node.args)]))
-
-
-def _kind(node: Scalar) -> str:
-    """The name that the target has a cost for."""
-    if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
-        by_constant = node.op in ("div", "rem") and node.args[1].op == "const"
-        return f"int_{node.op}" if not by_constant else "int_div_const"
-    if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
-        return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"
-    return node.op
+    return target.compute(kind(node), max([node.dtype.itemsize, *(arg.dtype.itemsize for arg in node.args)]))
 
 
 def together(estimates: Sequence[Estimate | None]) -> Estimate | None:

@@ -4,7 +4,8 @@
 // fixed number of parts of the updates has a result of its own, combined in order.
 //
 // T is the type of an update as it is computed with, IN the type in memory, IDX that of indices; LOAD and SAVE convert,
-// COMBINE(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES).
+// COMBINE(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES); COMBINE_ONE(a, u) is the same
+// for a number alone.
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,6 +17,10 @@
 #define SHORT 32  // elements of the longest run that has code of its own
 #define TOGETHER 4  // parts that a thread takes at the same time
 #define PIECES 16  // of updates by indices in order, which threads take as they come
+
+#ifndef COMBINE_ONE
+#define COMBINE_ONE COMBINE
+#endif
 
 enum { IN_TURN, BY_RANGE, IN_PARTS, DISTINCT };
 
@@ -191,7 +196,7 @@ INLINE void put_element(const plan *p, const component c, const dimension w, T *
   if (!plain && p->clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
   if (__builtin_expect((uint64_t)i > (uint64_t)c.high, 0)) return;
   T *const to = out + (plain ? i : i * c.step + j * w.offset);
-  *to = COMBINE(*to, valued ? (T)LOAD(p->updates[plain ? j : j * w.update]) : p->always);
+  *to = COMBINE_ONE(*to, valued ? (T)LOAD(p->updates[plain ? j : j * w.update]) : p->always);
 }
 
 // Updates begin[k] + j for j up to `count` into out[k * n]: one of each k in turn, since an update of an array waits for

@@ -448,3 +448,14 @@ def test_products_are_written_where_they_are_wanted(groups, size, out):
     assert len(sources) == 1 and "epilogue" not in sources[0].text
     turned = fuser.jit(lambda x, w: fnp.einsum("bgc,gco->obg", x, w))  # columns do not lie dense
     np.testing.assert_allclose(np.asarray(turned(x, w)), exact.transpose(2, 0, 1), rtol=1e-5, atol=1e-5 * size)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_matrix_from_far_times_a_vector(dtype: str) -> None:
+    """Lines of a matrix that caches do not hold are summed one after the other: eight at a time, what is left, and ends of lines."""
+    random = np.random.default_rng(0)
+    rows = 14_003 if dtype == "float32" else 7_003
+    matrix, vector = random.random((rows, 301)).astype(dtype), random.random(301).astype(dtype)
+    with fuser.enable_x64():
+        found = np.asarray(fuser.jit(fnp.matmul, backend="c")(matrix, vector))
+    np.testing.assert_allclose(found, matrix.astype(np.float64) @ vector, rtol=1e-6 if dtype == "float32" else 1e-14)

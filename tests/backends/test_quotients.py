@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,18 @@ def test_quotients_are_exact(dtype: np.dtype) -> None:
         np.testing.assert_array_equal(got, expected)
     for got, expected in zip(constant, truncated(a, np.full_like(a, 100))):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_remainders_by_constants_are_exact(dtype: np.dtype) -> None:
+    """Also those by 0, by -1 of the least number, and by the largest."""
+    a, _ = numbers(dtype)
+    info = np.iinfo(dtype)
+    with fuser.enable_x64():
+        for by in (0, 1, 3, 26, info.max, *((-1, -7, info.min) if info.min else ())):
+            divisor = dtype.type(by)
+            found = fuser.jit(functools.partial(lambda by, a: lax.rem(a, by), divisor))(a)
+            np.testing.assert_array_equal(found, truncated(a, np.full_like(a, by))[1])
 
 
 @pytest.mark.parametrize("dtype", (np.int32, np.uint32))

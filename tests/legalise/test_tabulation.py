@@ -67,6 +67,7 @@ def test_what_is_not() -> None:
     for function, arguments in (
         (linear_light, (few,)),
         (lambda x: x.astype(fnp.float32) / 255, (image,)),
+        (lambda x: fnp.where(x > 97, (x - 97 + 3) % 26 + 97, x), (image,)),  # integers have vectors of remainders
         (fnp.sin, (image.astype(np.float32),)),
         (linear_light, (image.astype(np.int16),)),
         (lambda x: fnp.sin(x.astype(fnp.float32)), (image,)),

@@ -69,3 +69,22 @@ def test_rows_combined_with_rows_of_all_widths(width: int, dtype: str) -> None:
             np.testing.assert_array_equal(a, b)
             there = ~np.isnan(b)
             np.testing.assert_array_equal(np.signbit(a[there]), np.signbit(b[there]), name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_extremes_of_numbers_that_come_one_by_one(dtype: str, largest: bool) -> None:
+    """Whichever of two is the greater, nan among them, and zeros with the sign that JAX gives them."""
+    random = np.random.default_rng(3)
+    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, 3.5, -2.5] if dtype[0] == "f" else [0, 1, 7, 100])
+    values, places = random.choice(special, 6000).astype(dtype), random.integers(0, 1500, 6000).astype(np.int32)
+    if dtype[0] == "f":
+        values[random.integers(0, 6000, 40)] = np.nan
+    name = "segment_max" if largest else "segment_min"
+    with fuser.enable_x64(), jax.enable_x64():
+        ours = fuser.jit(lambda v, p: getattr(fuser.ops, name)(v, p, 1500))(values, places)
+        theirs = jax.jit(lambda v, p: getattr(jax.ops, name)(v, p, 1500))(values, places)
+    np.testing.assert_array_equal(ours, theirs)
+    there = ~np.isnan(np.asarray(theirs, np.float64))
+    signs = (np.signbit(np.asarray(x, np.float64))[there] for x in (ours, theirs))
+    np.testing.assert_array_equal(*signs)

@@ -81,6 +81,8 @@ def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
     # the least number has no quotient by -1
     quotient, rest = (f"b == -1 ? ({t})-a : a / b", "b == -1 ? 0 : a % b") if signed else ("a / b", "a % b")
     bodies = [f"return b == 0 ? ({t})-1 : {quotient};", f"return b == 0 ? a : {rest};"]
+    if bits < 64 and not alone:  # quotients by a constant have vectors, of bytes too; remainders of those have none
+        bodies[1] = f"return b == 0 ? a : {rest.replace('a % b', f'({t})(a - a / b * b)')};"
     if bits < 64 and not alone:
         float_, w = ("double", "") if bits == 32 else ("float", "f")
         ratio, most = f"({float_})a / ({float_})(b + (b == 0))", f"{1 << (bits - 1)}.0{w}"
@@ -115,6 +117,15 @@ _INTEGER_HELPERS = [
 _EXTREMES = [
     f"static inline {t} {name}_of_{t}({t} a, {t} b) {{ union {{ {t} f; uint{bits}_t i; }} x = {{ a }}, y = {{ b }}, both; "
     f"both.i = x.i {sign} y.i; const {t} r = a {order} b ? a : b, e = a == b ? both.f : r; return a != a ? a : e; }}"
+    for t, bits in (("float", 32), ("double", 64))
+    for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
+]
+
+# The same of numbers alone, without branches on which of two is the greater, which nobody can predict.
+_EXTREMES += [
+    f"static inline {t} {name}_of_{t}_alone({t} a, {t} b) {{ typedef {t} f __attribute__((vector_size(16))); typedef int{bits}_t i __attribute__((vector_size(16))); "
+    f"const f x = {{ a }}, y = {{ b }}; const i first = x {order} y, same = x == y, none = x != x; "
+    f"i r = (i)x & first | (i)y & ~first; r = ((i)x {sign} (i)y) & same | r & ~same; r = (i)x & none | r & ~none; return ((f)r)[0]; }}"
     for t, bits in (("float", 32), ("double", 64))
     for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
 ]

@@ -1,10 +1,11 @@
 // One row times a matrix, at the speed of memory: each element of the matrix is used once, where it lies.
 //
 // Either rows of the matrix lie dense, and eight of them are added to the result at a time; or columns do, and eight sums
-// run along vectors side by side. Long sums are cut into chunks by sizes alone, whose sums are added up in order.
+// run along vectors side by side, or one after the other where they are long and come from far: memory is read fastest in its order. Long sums are cut into chunks by sizes alone, whose sums are added up in order.
 #define LINES 8
 #define SPLIT 4096  // steps of a sum from which it may be cut
-#define FAR (1 << 20)  // bytes of a matrix that does not lie in a near cache
+#define FAR (1 << 24)  // bytes of a matrix that caches do not hold
+#define LONG 16  // vectors of a sum that takes its line's time alone
 
 // c[0 … n) = the sum over p of x[p] · row p of B, whose elements lie dense.
 static FUSED void add_rows(const T *x, const IN *B, int64_t rb, T *restrict c, int64_t n, int64_t k) {
@@ -33,26 +34,43 @@ static FUSED T whole_sum(vec v) {
   return total[0];
 }
 
-// c[0 … n) = sums along the columns of B, whose elements lie dense (rb is 1).
 #if SAME
-static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t n, int64_t k) {
+// The products of x and a column, as a vector of sums.
+static FUSED vec dot_column(const T *x, const T *b, int64_t k) {
+  const int64_t whole = k / VL * VL;
+  vec acc[4] = {{0}};
+  int64_t p = 0;
+  for (; p + 4 * VL <= k; p += 4 * VL)
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; ++u) acc[u] += *(const vec *)(x + p + u * VL) * *(const vec *)(b + p + u * VL);
+  for (; p < whole; p += VL) acc[0] += *(const vec *)(x + p) * *(const vec *)(b + p);
+  if (p < k) {
+    const lanes last = lanes_of(k - whole);
+    acc[0] += load_part(x + p, last) * load_part(b + p, last);
+  }
+  return (acc[0] + acc[1]) + (acc[2] + acc[3]);
+}
+
+// c[0 … n) = sums along the columns of B, whose elements lie dense (rb is 1); `far`: of a matrix that caches do not hold.
+static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t n, int64_t k, int far) {
   const int64_t whole = k / VL * VL;
   const lanes last = lanes_of(k - whole);
-  // The next lines are fetched ahead where they are too short for that to happen by itself, and far.
-  const int near = cb < 1024 && n * cb * (int64_t)sizeof(T) > FAR;
+  const int in_turn = far && k >= LONG * VL;
   int64_t j = 0;
   for (; j + LINES <= n; j += LINES) {
     const T *b = B + j * cb;
     vec acc[LINES];
+    if (in_turn) {
+      for (int u = 0; u < LINES; ++u) acc[u] = dot_column(x, b + u * cb, k);
+      sums_of_lanes(acc, LINES, c + j);
+      continue;
+    }
 #pragma GCC unroll 8
     for (int u = 0; u < LINES; ++u) acc[u] = (vec){0};
     for (int64_t p = 0; p < whole; p += VL) {
       const vec y = *(const vec *)(x + p);
 #pragma GCC unroll 8
-      for (int u = 0; u < LINES; ++u) {
-        if (near) __builtin_prefetch(b + (u + LINES) * cb + p);
-        acc[u] += y * *(const vec *)(b + u * cb + p);
-      }
+      for (int u = 0; u < LINES; ++u) acc[u] += y * *(const vec *)(b + u * cb + p);
     }
     if (whole < k) {
       const vec y = load_part(x + whole, last);
@@ -61,19 +79,10 @@ static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t 
     }
     sums_of_lanes(acc, LINES, c + j);
   }
-  for (; j < n; ++j) {
-    const T *b = B + j * cb;
-    vec acc[4] = {{0}};
-    int64_t p = 0;
-    for (; p + 4 * VL <= k; p += 4 * VL)
-      for (int u = 0; u < 4; ++u) acc[u] += *(const vec *)(x + p + u * VL) * *(const vec *)(b + p + u * VL);
-    for (; p < whole; p += VL) acc[0] += *(const vec *)(x + p) * *(const vec *)(b + p);
-    if (p < k) acc[0] += load_part(x + p, last) * load_part(b + p, last);
-    c[j] = whole_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
-  }
+  for (; j < n; ++j) c[j] = whole_sum(dot_column(x, B + j * cb, k));
 }
 #else
-static FUSED void dot_columns(const T *x, const IN *B, int64_t cb, T *c, int64_t n, int64_t k) {
+static FUSED void dot_columns(const T *x, const IN *B, int64_t cb, T *c, int64_t n, int64_t k, int far) {
   for (int64_t j = 0; j < n; ++j) {
     T total = 0;
     #pragma omp simd reduction(+ : total)
@@ -96,7 +105,7 @@ static void row_part(const job *j, const T *x, int64_t c0, int64_t c1, int64_t p
   const IN *B = j->B + p0 * j->rb + c0 * j->cb;
   const int64_t n = c1 - c0, k = p1 - p0;
   if (j->cb == 1 && !(j->rb == 1 && n < k)) add_rows(x + p0, B, j->rb, c, n, k);
-  else if (j->rb == 1) dot_columns(x + p0, B, j->cb, c, n, k);
+  else if (j->rb == 1) dot_columns(x + p0, B, j->cb, c, n, k, j->N * j->K * (int64_t)sizeof(T) > FAR);
   else dot_strided(x + p0, B, j->rb, j->cb, c, n, k);
 }
 

@@ -189,7 +189,8 @@ def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
     names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}
     wanted = [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
     if reduction in ("max", "min") and spell.local(dtype) in ("float", "double"):
-        wanted = [_extreme(dtype, reduction)]
+        wanted = [_extreme(dtype, reduction), f"{_extreme(dtype, reduction)}_alone"]
+        names["COMBINE_ONE(a, u)"] = f"{wanted[1]}(a, u)"
     helpers = spell.conversions(dtype) + "".join(spell.HELPERS[n] + "\n" for n in wanted)
     return f"#include <stdint.h>\n{helpers}{_named(names)}{sources.read('scatter.c')}"
 
