@@ -7,7 +7,7 @@ the processor away in a turn, what counts is the thread's own processor time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import thread_time
 from typing import Any
 
@@ -75,11 +75,17 @@ class Trial:
         rounds = min(map(len, self._seconds))
         if not rounds:
             return
-        program, numpy = map(min, self._seconds)
+        program, numpy = map(_typical, self._seconds)
         ratio = program / max(numpy, 1e-9)
         early = rounds >= 2 and sum(map(sum, self._seconds)) > EARLY_SECONDS and _beyond(ratio, EARLY)
         if early or rounds >= MOST_ROUNDS or (rounds >= ROUNDS and _beyond(ratio, CLEAR)):
             self._decided(ratio)
+
+
+def _typical(seconds: Sequence[float]) -> float:
+    """The lower quartile: what a call takes where nothing disturbs it, but not once in a while alone, as where threads of libraries
+    that wait for work have the processors."""
+    return sorted(seconds)[len(seconds) // 4]
 
 
 def _preemptions() -> int:

@@ -69,6 +69,18 @@ def test_what_a_call_takes_before_its_program_counts(monkeypatch):
     assert verdicts[0] == 2  # the program's turns take 1 from the start of the call on, and NumPy's 1
 
 
+def test_a_turn_that_was_lucky_does_not_decide(monkeypatch):
+    """Threads of a library that wait for work take the processors away in most turns: the rest are not what a call takes."""
+    turns = itertools.cycle([1e-4, 5e-4, 5e-4, 5e-4, 5e-4])
+    lengths = itertools.chain.from_iterable((next(turns), 0.0, 2e-4, 0.0) for _ in itertools.count())
+    now, verdicts = itertools.accumulate(itertools.chain([0.0], lengths)), []
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    one = trial.Trial(lambda: 0, lambda: 0, lambda: 0, verdicts.append)
+    while not verdicts:
+        one()
+    assert verdicts == [pytest.approx(2.5)]
+
+
 def test_a_turn_in_which_the_processor_was_taken_away_counts_by_processor_time(monkeypatch):
     now, switches, verdicts = itertools.count(), itertools.count(), []
     monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: float(next(now))))
