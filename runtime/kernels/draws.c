@@ -13,7 +13,7 @@ typedef unsigned __int128 uint128_t;
 #define MULTIPLIER (((uint128_t)0x2360ED051FC65DA4ull << 64) | 0x4385DF649FCCF645ull)
 #define CHAINS 4
 #define BUFFER 2048     // words of 64 bits that a thread has at hand
-#define PIECE 16384     // words that a thread decodes before threads meet
+#define PIECE 32768     // words that a thread decodes before threads meet: long, as a meeting may wait until another process is done
 #define NOTED 64        // first numbers of a piece whose beginnings are noted
 #define LAYERS 256      // of a ziggurat
 

@@ -23,7 +23,8 @@ from fuser.runtime.memory import empty
 
 FEWEST = 1 << 13  # numbers, below which NumPy draws as soon
 COMPARED = 1 << 15  # numbers that are compared before a kernel is used
-LAYERS, NOTED, PIECE = 256, 64, 16384  # of draws.c
+LAYERS, NOTED, PIECE = 256, 64, 32768  # of draws.c
+PIECE_BYTES = 8 * (4 + NOTED + PIECE)  # of its `piece`
 _KINDS = {"standard_normal": 0, "standard_exponential": 1, "integers": 2}
 _LOW_BITS = (1 << 64) - 1
 _SEED = 12345
@@ -43,12 +44,6 @@ class _Decoder(ctypes.Structure):
         ("low", ctypes.c_double),
         ("width", ctypes.c_double),
     ]
-
-
-class _Piece(ctypes.Structure):
-    """draws.c's `piece`."""
-
-    _fields_ = [("head", ctypes.c_int64 * (4 + NOTED)), ("numbers", ctypes.c_double * PIECE)]
 
 
 def draw(generator: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> np.ndarray | None:
@@ -132,7 +127,7 @@ def _words(state: dict[str, Any]) -> np.ndarray:
 def _decoded(decoder: _Decoder, words: np.ndarray, out: np.ndarray) -> int:
     """The words of the stream that `out` took."""
     threads = toolchain.thread_count() if out.size >= 2 * PIECE else 1
-    pieces = (_Piece * threads)() if threads > 1 else None
+    pieces = np.empty(threads * PIECE_BYTES if threads > 1 else 0, np.uint8)
     return int(
         _function("draw")(
             _pointer(words),
@@ -140,7 +135,7 @@ def _decoded(decoder: _Decoder, words: np.ndarray, out: np.ndarray) -> int:
             ctypes.c_int64(out.size),
             _pointer(out),
             ctypes.c_int64(threads),
-            pieces,
+            _pointer(pieces),
         )
     )
 
