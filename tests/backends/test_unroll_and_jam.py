@@ -106,5 +106,13 @@ def test_large_results_leave_past_the_cache() -> None:
     x = numbers(1 << 23)
     x = x[: x.size - 5]
     wide = np.concatenate([x, x[:1000]])
-    assert "stream(out0" in text(logistic, wide)
-    np.testing.assert_array_equal(fuser.jit(logistic)(wide), logistic(wide))
+    cheap = lambda x: x * np.float32(0.5) + 1
+    streaming = lambda function: [
+        schedule.streaming
+        for source in fuser.jit(function).lower(wide).sources
+        for schedule in source.schedules.values()
+    ]
+    assert streaming(cheap) == [1]
+    assert streaming(logistic) == [None], "computing takes longer than to read the lines of results"
+    for function in (cheap, logistic):
+        np.testing.assert_array_equal(fuser.jit(function)(wide), function(wide))
