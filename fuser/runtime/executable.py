@@ -374,16 +374,6 @@ class CFunction:
         """Where the code is."""
         return ctypes.cast(self._function, ctypes.c_void_p).value or 0
 
-    @property
-    def threads(self) -> int:
-        """Where the number of threads lies that its library may use; 0 where that has none."""
-        if not isinstance(self._keep, ctypes.CDLL):
-            return 0
-        try:
-            return ctypes.addressof(ctypes.c_int.in_dll(self._keep, "fuser_threads"))
-        except ValueError:
-            return 0
-
     def __call__(self, arrays: list[np.ndarray[Any, Any]]) -> None:
         # The pointers belong to the call: other threads may be in the same function.
         pointers = (ctypes.c_void_p * len(arrays))(*[data_pointer(array) for array in arrays])
@@ -410,24 +400,22 @@ def _library(move: _Move, operands: list[Any]) -> Any:
 
 
 def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
-    """A step for the native core: kind, name, function, address, sizes, arguments, outputs, slots to drop, keeps_gil, and where
-    the number of threads lies that a kernel may use, or 0."""
+    """A step for the native core: kind, name, function, address, sizes, arguments, outputs, slots to drop, keeps_gil."""
     if isinstance(step, LibraryStep):
         filled = tuple((slot, -1, -1, step.label) for slot in step.outputs)
         kind = "meeting" if step.meets else "library"
-        return kind, step.name, step.function, 0, (), step.arguments, filled, drop, False, 0
+        return kind, step.name, step.function, 0, (), step.arguments, filled, drop, False
     outputs = tuple(
         (o.slot, -1 if o.reuse is None else o.reuse, -1 if o.offset is None else o.offset, o.label)
         for o in step.outputs
     )
     if native is not None and isinstance(step.function, native.DeviceProgram):
-        return "device", step.name, step.function, 0, (), step.arguments, outputs, drop, False, 0
+        return "device", step.name, step.function, 0, (), step.arguments, outputs, drop, False
     if isinstance(step.function, CFunction):
         function = step.function
         places = function.address, function.sizes
-        threads = 0 if step.keeps_gil else function.threads
-        return "kernel", step.name, function, *places, step.arguments, outputs, drop, step.keeps_gil, threads
-    return "arrays", step.name, step.function, 0, (), step.arguments, outputs, drop, False, 0
+        return "kernel", step.name, function, *places, step.arguments, outputs, drop, step.keeps_gil
+    return "arrays", step.name, step.function, 0, (), step.arguments, outputs, drop, False
 
 
 def _apart(array: Any, outside: list[Any]) -> Any:

@@ -191,8 +191,6 @@ def load_shared(path: str | os.PathLike[str]) -> ctypes.CDLL:
         count = ctypes.c_int.in_dll(library, "fuser_threads")
         _thread_counts.append(count)
         count.value = thread_count()
-        if native is not None:
-            native.set_team_size(count.value)
     return library
 
 
@@ -218,8 +216,6 @@ def _set_threads(count: int | None, of_thread: bool = False) -> None:
         )
     for known in _thread_counts:
         known.value = thread_count()
-    if native is not None:
-        native.set_team_size(thread_count())
     if _load_openmp.cache_info().currsize and (openmp := _load_openmp()) is not None:
         openmp.omp_set_num_threads(thread_count())  # for what asks OpenMP
 

@@ -116,10 +116,10 @@ static int read_outputs(Executable *self, Step *step, PyObject *outputs, bool ke
 static int read_step(Executable *self, Step *step, PyObject *item) {
     const char *kind;
     PyObject *sizes, *arguments, *outputs, *drops;
-    unsigned long long address, threads;
+    unsigned long long address;
     int keeps_gil;
-    if (!PyArg_ParseTuple(item, "sUOKO!OO!OpK", &kind, &step->name, &step->function, &address, &PyTuple_Type, &sizes,
-                          &arguments, &PyTuple_Type, &outputs, &drops, &keeps_gil, &threads)) {
+    if (!PyArg_ParseTuple(item, "sUOKO!OO!Op", &kind, &step->name, &step->function, &address, &PyTuple_Type, &sizes,
+                          &arguments, &PyTuple_Type, &outputs, &drops, &keeps_gil)) {
         step->name = step->function = NULL;
         return -1;
     }
@@ -127,13 +127,6 @@ static int read_step(Executable *self, Step *step, PyObject *item) {
     Py_INCREF(step->function);
     step->kernel = (Kernel)(uintptr_t)address;
     step->keeps_gil = keeps_gil;
-    if (threads != 0) {
-        if ((step->team = PyMem_Malloc(sizeof(Team))) == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        new_team(step->team, (int *)(uintptr_t)threads);
-    }
     step->meets = strcmp(kind, "meeting") == 0;
     for (const StepKind *known = step_kinds; known->name != NULL; known++)
         if (strcmp(kind, known->name) == 0)
@@ -232,7 +225,6 @@ static void free_step(Step *step) {
     PyMem_Free(step->arguments);
     PyMem_Free(step->drops);
     PyMem_Free(step->sizes);
-    PyMem_Free(step->team);
 }
 
 static void executable_dealloc(Executable *self) {

@@ -16,7 +16,6 @@
 int add_memory(PyObject *module);     /* memory.c: the pool of blocks */
 int add_array(PyObject *module);      /* array.c: the base of fuser.Array */
 int add_state(PyObject *module);      /* state.c: the current trace and the settings that a call depends on */
-int add_team(PyObject *module);       /* team.c: whether a kernel's threads pay */
 int add_executable(PyObject *module); /* executable.c and construct.c: steps over slots */
 int add_suspended(PyObject *module);  /* suspended.c: calls that stop at collectives */
 int add_program(PyObject *module);    /* program.c: from operands to the tree of results */

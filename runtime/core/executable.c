@@ -1,7 +1,6 @@
 /* Executable: a flat list of steps over numbered slots, and the walk through them.
 
-   All that changes lives in the Call, so that any number of threads may be in one executable, but for how a kernel's team of
-   threads has done (team.c). Construction, which reads
+   All that changes lives in the Call, so that any number of threads may be in one executable. Construction, which reads
    what fuser.runtime.executable prepared, is in construct.c. */
 #include "executable.h"
 
@@ -285,10 +284,7 @@ static int run_kernel(Call *call, const Step *step) {
         return PyErr_Occurred() == NULL ? 0 : -1; /* of a foreign function */
     }
     Py_BEGIN_ALLOW_THREADS
-    if (step->team != NULL)
-        run_in_team(step->team, step->kernel, buffers, step->sizes);
-    else
-        step->kernel(buffers, step->sizes);
+    step->kernel(buffers, step->sizes);
     Py_END_ALLOW_THREADS
     return PyErr_Occurred() == NULL ? 0 : -1; /* of a signal's handler, run where the kernel polled */
 }

@@ -2,7 +2,6 @@
    of kinds in executable.c. */
 #pragma once
 #include "device_array.h"
-#include "team.h"
 
 /* What lies in a slot during one call. `data` is where a kernel reads or writes; `object`, owned, is the array that the
    memory belongs to, or NULL for a place in the call's arena and for a scalar that the caller holds. */
@@ -28,6 +27,7 @@ typedef struct {
     PyObject *label;    /* the user's line, or NULL */
 } Output;
 
+typedef void (*Kernel)(void **buffers, const int64_t *sizes);
 typedef struct Call Call;
 typedef struct Step Step;
 
@@ -37,7 +37,6 @@ struct Step {
     PyObject *function; /* what is called, or what keeps the kernel's code loaded */
     Kernel kernel;
     int64_t *sizes;
-    Team *team; /* of a kernel whose library may use several threads, or NULL */
     bool keeps_gil; /* the kernel takes less time than giving the GIL to others would be worth */
     bool meets;     /* a collective: a call that can be suspended stops here */
     int argument_count, output_count, drop_count;

@@ -9,7 +9,7 @@ int add_type(PyObject *module, PyTypeObject *type) {
 
 static int execute(PyObject *module) {
     import_array1(-1);
-    if (add_memory(module) < 0 || add_array(module) < 0 || add_state(module) < 0 || add_team(module) < 0 || add_executable(module) < 0 ||
+    if (add_memory(module) < 0 || add_array(module) < 0 || add_state(module) < 0 || add_executable(module) < 0 ||
         add_suspended(module) < 0 || add_program(module) < 0 || add_fast_path(module) < 0 || add_dispatch(module) < 0 || add_driver(module) < 0 || add_device_array(module) < 0 ||
         add_device_program(module) < 0 || add_blas(module) < 0 || add_nccl(module) < 0 || add_library_call(module) < 0 ||
         add_fourier(module) < 0 || add_solver(module) < 0 || add_guards(module) < 0 ||
