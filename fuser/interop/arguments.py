@@ -14,7 +14,15 @@ from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 
 _DENSE = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
-_FOLLOWED = (types.FunctionType, types.MethodType, functools.partial, np.random.Generator, np.random.RandomState)
+_NUMPYS = (type(np.mean), np.ufunc)  # functions, which something stands for in a trace
+_FOLLOWED = (
+    *_NUMPYS,
+    types.FunctionType,
+    types.MethodType,
+    functools.partial,
+    np.random.Generator,
+    np.random.RandomState,
+)
 _PLAIN = (int, bool, str, bytes, type(None), slice, type(Ellipsis), range, frozenset)
 
 

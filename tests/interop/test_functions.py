@@ -507,3 +507,42 @@ def test_lists_of_traced_values_are_arrays_for_every_function(name: str) -> None
 def test_methods_are_those_of_numpys_arrays() -> None:
     """`x.ptp()` is an error where this NumPy's arrays have no such method."""
     assert hasattr(TracedArray, "ptp") == hasattr(np.ndarray, "ptp")
+
+
+def test_tuples_of_indices_and_of_results_are_no_arrays():
+    def counted(table, rows, columns, values):
+        np.add.at(table, (rows, columns), values)
+        np.maximum.at(table, (rows[:2], columns[1]), [values[0], 2 * values[1]])
+        quotient, remainder = np.empty_like(values), np.empty_like(values)
+        np.divmod(values, 0.3, out=(quotient, remainder))
+        return table.sum(axis=1), quotient, remainder
+
+    rng = np.random.default_rng(0)
+    arguments = rng.random((3, 3)), rng.integers(0, 3, 50), rng.integers(0, 3, 50), rng.random(50)
+    ours, theirs = ([a.copy() for a in arguments] for _ in range(2))
+    accelerated = fuser.accelerate(counted, fallback="error")
+    for _ in range(2):
+        for found, wanted in zip(accelerated(*ours), counted(*theirs), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-14)
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-14)
+
+
+FUNCTIONS = {np.sum: 1.0, np.mean: 2.0, np.exp: 3.0}
+
+
+@pytest.mark.parametrize("given", [(), (np.mean,), (np.sum,), (np.exp,)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, f=np.mean: f(x) * 2 if f is np.mean else f(x),
+        lambda x, f=np.exp: x * FUNCTIONS[f] if f != np.sum else x - FUNCTIONS[np.mean],
+        lambda x, f=np.exp: x * 2 if isinstance(f, np.ufunc) and f.nin == 1 else f(x) - 1,
+    ],
+)
+def test_functions_of_numpys_are_told_apart(function: Any, given: tuple[Any, ...]) -> None:
+    """By identity, as keys and by type, whether they are named, defaults or arguments: something stands for them in a trace."""
+    x = np.random.default_rng(0).random(7)
+    accelerated = fuser.accelerate(function, measure=False)
+    for _ in range(2):
+        np.testing.assert_allclose(accelerated(x, *given), function(x, *given), rtol=1e-14)
+    assert "compiled whole" in accelerated.explain()

@@ -52,6 +52,7 @@ class Context:
         self.layout_known = layout_known  # whether every argument is C-contiguous, so that reshapes of it are views
         self.outside: Any = None  # what the function reads from outside (fuser.interop.outside)
         self.arguments: list[tuple[Any, Any]] = []  # arrays of the caller's, by where they are (fuser.interop.writes)
+        self.functions: dict[Any, Any] = {}  # what stands for each of NumPy's functions, one each
         self.most_operations: int | None = None  # that a trace may have; None: as many as there are
         self.on_host = True  # whether NumPy's functions read the program's memory as it is
         self.draws: list[Any] | None = (

@@ -41,7 +41,7 @@ _MAKERS = (
 _OF_SEQUENCES = frozenset(
     [
         *(np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block),
-        *(np.select, np.choose, np.piecewise, np.lexsort, np.histogramdd, np.linalg.multi_dot),
+        *(np.select, np.choose, np.piecewise, np.lexsort, np.histogramdd, np.ravel_multi_index, np.linalg.multi_dot),
     ]
 )
 _DISPATCHED = (type(np.mean), np.ufunc)  # the types of NumPy's functions that ask their arguments, but not lists
@@ -49,15 +49,29 @@ KNOWN_BYTES = 512  # of arrays from outside that a trace may compute with; large
 
 
 class _TakesLists:
-    """A function of NumPy's, or a ufunc with its methods, that takes lists of traced values as arrays."""
+    """A function of NumPy's, or a ufunc with its methods, that takes lists of traced values as arrays. It equals that function."""
 
     def __init__(self, context: Context, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self._context, self._function = context, function
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._function)
+
+    def __eq__(self, other: Any) -> bool:
+        return self._function is vars(other).get("_function") if type(other) is _TakesLists else self._function is other
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = {name: self._as_array(value) for name, value in kwargs.items()}
+        given = {name: value if name == "out" else self._as_array(value) for name, value in kwargs.items()}
         return self._function(*map(self._as_array, args), **given)
+
+    def at(self, x: Any, indices: Any, *values: Any) -> None:
+        """A ufunc's method, whose indices are a tuple where there are several."""
+        self._function.at(x, indices, *map(self._as_array, values))
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._function, name)
@@ -80,10 +94,18 @@ class _Submodule:
 
 
 def _of_lists(context: Context, value: Any) -> Any:
-    """What takes lists of traced values as arrays and stands for this part of NumPy; None for any other value."""
-    if isinstance(value, _DISPATCHED):
-        return None if value in _OF_SEQUENCES else _TakesLists(context, value)
-    return _Submodule(context, value) if value is np.linalg or value is np.fft else None
+    """What takes lists of traced values as arrays and stands for this part of NumPy, the same in all of a trace, so that `f is np.mean`
+    holds; None for any other value."""
+    kind = (
+        _TakesLists
+        if type(value) in _DISPATCHED and value not in _OF_SEQUENCES
+        else _Submodule
+        if value is np.linalg or value is np.fft
+        else None
+    )
+    if kind is not None and value not in context.functions:
+        context.functions[value] = kind(context, value)
+    return None if kind is None else context.functions[value]
 
 
 class NumpyModule:
