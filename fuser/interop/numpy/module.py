@@ -71,7 +71,7 @@ class _TakesLists:
 
     def at(self, x: Any, indices: Any, *values: Any) -> None:
         """A ufunc's method, whose indices are a tuple where there are several."""
-        self._function.at(x, indices, *map(self._as_array, values))
+        self._function.at(x, indices, *map(self._as_array, values))  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._function, name)
