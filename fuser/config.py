@@ -358,6 +358,11 @@ def environment(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def whole_environment() -> dict[str, str]:
+    """All variables of the surrounding system, as a program that is started gets them."""
+    return dict(os.environ)
+
+
 def is_environment(value: object) -> bool:
     """Whether `value` is the process's environment, `os.environ`."""
     return value is os.environ

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fuser.config import whole_environment
 from fuser.errors import ToolchainError
 
 if TYPE_CHECKING:
@@ -102,12 +103,14 @@ def beside(tasks: Iterable[Callable[[], Any]]) -> Iterator[None]:
 
 
 def _start(command: Sequence[str], folder: str) -> subprocess.Popen[str]:
-    """The compiler in a process group of its own, so that what it starts can be killed with it."""
+    """The compiler in a process group of its own, so that what it starts can be killed with it; with an environment of its own, as
+    that of this process is being changed where a thread loads OpenMP meanwhile (`toolchain`): starting then failed with EFAULT."""
     import subprocess  # with a warm cache no process is ever started, and the import takes milliseconds
 
     group = {"process_group": 0} if os.name == "posix" else {}
     return subprocess.Popen(
         command,
+        env=whole_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

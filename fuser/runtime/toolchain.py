@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fuser.config import config, environment
+from fuser.config import config, environment, whole_environment
 from fuser.errors import ToolchainError
 from fuser.runtime import compilers
 from fuser.runtime.cache import DiskCache, default_cache, digest
@@ -86,7 +86,9 @@ def _version(path: str, modified: int, size: int) -> str:
     import subprocess  # with a warm cache no process is ever started, and the import takes milliseconds
 
     try:
-        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        output = subprocess.run(
+            [path, "--version"], env=whole_environment(), capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolchainError(f"the C compiler {path} cannot be run: {error}; set FUSER_CC to another one") from None
     if output.returncode:
@@ -114,7 +116,15 @@ def tuning(path: str) -> tuple[str, ...]:
 
         asked = [path, "-march=native", "-E", "-v", "-x", "c", os.devnull]
         try:
-            done = subprocess.run(asked, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+            done = subprocess.run(
+                asked,
+                env=whole_environment(),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=60,
+                check=False,
+            )
             found = dict(re.findall(r" -m(arch|tune)=(\S+)", done.stderr))
         except (OSError, subprocess.SubprocessError):
             found = {}  # it is compiled with all the same

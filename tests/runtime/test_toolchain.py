@@ -1,9 +1,11 @@
 """The C compiler: found or missed, words passed on, libraries cached by all that they depend on."""
 
 import ctypes
+import itertools
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ import pytest
 
 from fuser.config import config
 from fuser.errors import ToolchainError
-from fuser.runtime import toolchain
+from fuser.runtime import compilers, toolchain
 from fuser.runtime.cache import default_cache
 from fuser.runtime.device import cpu_count
 
@@ -292,7 +294,7 @@ void run(void **buffers, const int64_t *sizes) {{
 """
 FORKED = f"""
 import os, signal, numpy as np
-from fuser.runtime import toolchain
+from fuser.runtime import compilers, toolchain
 from fuser.runtime.executable import CFunction
 run = CFunction(toolchain.load_shared(toolchain.compile_shared({PARALLEL!r}).path).run, (100_000,))
 x = np.zeros(100_000, np.float32)
@@ -395,3 +397,25 @@ def test_kernels_use_the_threads_that_they_are_given(settings, expected):
 )
 def test_a_processor_that_the_compiler_does_not_know_is_tuned_for_as_the_nearest(tmp_path, said, tuned):
     assert toolchain.tuning(script(tmp_path / "cc", f"echo 'cc1 -E {said} -' >&2; echo compiler 1.0")) == tuned
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell's true")
+def test_compilers_start_while_another_thread_changes_the_environment(tmp_path):
+    """As loading OpenMP does: a child that took this process's own environment then could not be started (EFAULT)."""
+    ended = threading.Event()
+
+    def change():
+        for number in itertools.count():
+            if ended.is_set():
+                return
+            os.putenv(f"FUSER_TEST_{number % 50}", "x" * (number % 300))
+            os.unsetenv(f"FUSER_TEST_{(number + 7) % 50}")
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(60):
+            compilers.run([[shutil.which("true")]], [""], lambda source: "", str(tmp_path))
+    finally:
+        ended.set()
+        thread.join()
