@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -192,12 +193,6 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
     def attention(q: Any, k: Any, v: Any) -> Any:
         return torch.softmax((q @ k.transpose(-1, -2) * 0.125).float(), -1).to(q.dtype) @ v
 
-    def options(*given: Any) -> Any:
-        return black_scholes(torch, *given)
-
-    def softmax_backward(y: Any, ct: Any) -> Any:
-        return y * (ct - (y * ct).sum(-1, keepdim=True))
-
     return {
         "polynomial": polynomial,
         "bias": lambda x, b: torch.relu(x + b),
@@ -209,9 +204,9 @@ def torch_forms(torch: Any) -> dict[str, Callable[..., Any]]:
         "tanh": torch.tanh,
         "exp_sin": lambda x: torch.exp(torch.sin(x)),
         "power": torch.pow,
-        "options": options,
+        "options": functools.partial(black_scholes, torch),
         "masked_softmax": lambda x, m: torch.softmax(torch.where(m > 0, x, -math.inf), -1),
-        "softmax_backward": softmax_backward,
+        "softmax_backward": lambda y, ct: y * (ct - (y * ct).sum(-1, keepdim=True)),
         "channel_norm": lambda x: x / torch.sqrt((x * x).mean(1, keepdim=True) + 1e-6),
         "argmax": lambda x: torch.argmax(x, -1),
         "softmax": lambda x: torch.softmax(x, -1),

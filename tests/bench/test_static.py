@@ -59,7 +59,7 @@ def test_rows_that_several_programs_hold_are_limited_by_memory_and_read_once(col
 @pytest.mark.parametrize("columns", [1000, 32000, 1 << 16, 1 << 18])
 def test_cross_entropy_reads_its_logits_once(columns: int, dtype: str, most: float) -> None:
     found = static.report(static.cross_entropy, ArrayType((static.ELEMENTS // columns, columns), fnp.dtype(dtype)))
-    assert found.moved <= 1.02 * found.ideal and found.busy <= most * found.dram
+    assert found.moved <= (1.01 if dtype == "float32" else 1.02) * found.ideal and found.busy <= most * found.dram
     assert sum(launch.code.spills for launch in found.launches) == 0
 
 
