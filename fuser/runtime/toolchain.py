@@ -283,7 +283,7 @@ class _Team(ctypes.Structure):
     """`team_calls` of runtime/kernels/team/team.h."""
 
     _fields_ = (
-        ("called_by_kernels", ctypes.c_void_p * 9),
+        ("called_by_kernels", ctypes.c_void_p * 10),
         ("set_most", ctypes.CFUNCTYPE(None, ctypes.c_int)),
         ("set_limit", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)),
         ("reset", ctypes.CFUNCTYPE(None)),

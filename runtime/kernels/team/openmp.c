@@ -59,6 +59,9 @@ int omp_get_thread_num(void) { return fuser_team ? fuser_team->number() : 0; }
 int omp_get_num_threads(void) { return fuser_team ? fuser_team->size() : 1; }
 int omp_get_max_threads(void) { return fuser_team ? fuser_team->most() : 1; }
 int omp_in_parallel(void) { return fuser_team ? fuser_team->inside() : 0; }
+int team_awake(long work, long most, int threads) {
+  return fuser_team ? fuser_team->awake(work, most, threads) : 1;
+}
 int team_is_caller(void) { return fuser_team ? fuser_team->is_caller() : 1; }
 int team_unclaimed(void) { return fuser_team ? fuser_team->unclaimed() : 0; }
 #pragma GCC visibility pop

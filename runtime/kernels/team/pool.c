@@ -23,6 +23,8 @@
 #define WORDS 4       // of a mask
 #define LOOPS 8       // in a region whose iterations are handed out; those of later ones are cut evenly
 #define IDLE 10000    // nanoseconds that a thread of the team looks for a next region before it sleeps
+#define ALONE 15000   // that the most work takes which is one thread's (Target.alone)
+#define WAKING 4      // times that much work, for which sleeping threads are woken
 #define JOINING 50000 // that a caller looks for the end of shares which others run
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -39,7 +41,7 @@ typedef struct {
   void (*function)(void *);
   void *data;
   const iterations *loop;
-  int size;
+  int size, processor;  // where the caller was as it began
   long handed[LOOPS];  // iterations of each loop
   int ended;           // shares that threads of the team have run
   int waiting;         // whether the caller sleeps
@@ -62,6 +64,14 @@ static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 
 static __thread share here = {0, 0, 1, 0, {0}, 0};
 static __thread int around, is_worker, limit;  // `around`: regions of several shares
+
+static int here_processor(void) {
+#ifdef __linux__
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
 
 static int64_t nanoseconds(void) {
   struct timespec now;
@@ -101,6 +111,17 @@ static void run(region *r, int number) {
   r->function(r->data);
 }
 
+// Leave the processor to the caller, where the system woke this thread on its: it would take turns with it there.
+static void make_way(int processor) {
+#ifdef __linux__
+  cpu_set_t allowed, others;
+  if (here_processor() != processor || sched_getaffinity(0, sizeof allowed, &allowed)) return;
+  others = allowed;
+  CPU_CLR(processor, &others);
+  if (sched_setaffinity(0, sizeof others, &others) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+#endif
+}
+
 static void *serve(void *argument) {
   const int number = (int)(intptr_t)argument;
   is_worker = around = 1;
@@ -110,6 +131,7 @@ static void *serve(void *argument) {
     for (uint32_t open = load(&published); open; open &= open - 1) {
       region *const r = &regions[__builtin_ctz(open)];
       for (int taken; (taken = take(r, number)) >= 0; ran = 1) {
+        make_way(r->processor);
         run(r, taken);
         __atomic_add_fetch(&r->ended, 1, __ATOMIC_SEQ_CST);
         if (!__atomic_load_n(&r->waiting, __ATOMIC_SEQ_CST)) continue;
@@ -213,6 +235,7 @@ static void parallel(void (*function)(void *), void *data, unsigned threads, con
     return;
   }
   r->function = function, r->data = data, r->loop = loop, r->size = size, r->ended = 0;
+  r->processor = here_processor();
   memset(r->handed, 0, sizeof r->handed);
   publish(r);
   around = 1;
@@ -262,6 +285,14 @@ static int unclaimed(void) {
   for (int word = 0; here.in && word < WORDS; ++word) left |= ~load(&here.in->taken[word]);
   return left != 0;
 }
+// Threads that sleep take some 25 us to wake on virtual machines, half of that from the caller. They are worth it for much
+// work, or where such pieces follow each other closely, so that they find the team awake from then on.
+static int awake(long work, long most_alone, int threads) {
+  static int64_t before;  // when the last piece began
+  if (work > most_alone * WAKING || __atomic_load_n(&sleepers, __ATOMIC_RELAXED) == 0) return threads;
+  const int64_t now = nanoseconds(), gap = now - __atomic_exchange_n(&before, now, __ATOMIC_RELAXED);
+  return gap < IDLE + 2 * ALONE * work / most_alone ? threads : 1;
+}
 static void set_most(int threads) { most_threads = threads; }
 static int set_limit(int threads) {
   const int before = limit;
@@ -269,4 +300,4 @@ static int set_limit(int threads) {
   return before;
 }
 
-const team_calls process_team = {parallel, begin_loop, next, number, size, most, inside, is_caller, unclaimed, set_most, set_limit, reset};
+const team_calls process_team = {parallel, begin_loop, next, number, size, most, inside, is_caller, unclaimed, awake, set_most, set_limit, reset};
