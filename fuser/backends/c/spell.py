@@ -121,13 +121,18 @@ _EXTREMES = [
     for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
 ]
 
-# The same of numbers alone, without branches on which of two is the greater, which nobody can predict.
+# The same of numbers alone, without branches on which of two is the greater, which nobody can predict. AVX-512's own instruction
+# orders zeros, but prefers numbers to nan.
 _EXTREMES += [
-    f"static inline {t} {name}_of_{t}_alone({t} a, {t} b) {{ typedef {t} f __attribute__((vector_size(16))); typedef int{bits}_t i __attribute__((vector_size(16))); "
+    f"static inline {t} {name}_of_{t}_alone({t} a, {t} b) {{\n#ifdef __AVX512DQ__\n"
+    f'{t} r; __asm__("vrange{s} ${mode}, %2, %1, %0\\n\\tvcmp{s} $3, %2, %1, %%k1\\n\\tvadd{s} %2, %1, %0%{{%%k1%}}" '
+    f': "=&v"(r) : "v"(a), "v"(b) : "k1"); return r;\n#else\n'
+    f"typedef {t} f __attribute__((vector_size(16))); typedef int{bits}_t i __attribute__((vector_size(16))); "
     f"const f x = {{ a }}, y = {{ b }}; const i first = x {order} y, same = x == y, none = x != x; "
-    f"i r = (i)x & first | (i)y & ~first; r = ((i)x {sign} (i)y) & same | r & ~same; r = (i)x & none | r & ~none; return ((f)r)[0]; }}"
-    for t, bits in (("float", 32), ("double", 64))
-    for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
+    f"i r = (i)x & first | (i)y & ~first; r = ((i)x {sign} (i)y) & same | r & ~same; r = (i)x & none | r & ~none; return ((f)r)[0];\n"
+    "#endif\n}"
+    for t, s, bits in (("float", "ss", 32), ("double", "sd", 64))
+    for name, order, sign, mode in (("maximum", ">", "&", 5), ("minimum", "<", "|", 4))
 ]
 
 # What a reduction holds after a value: nan once there was one. A choice by order alone is one instruction, made before that for nan.
