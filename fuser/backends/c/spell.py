@@ -17,7 +17,7 @@ from fuser.backends.c import math as maths
 from fuser.backends.c.function import Code, Number, Part, Symbol, code
 from fuser.backends.table import Spelling, Table
 from fuser.ir.scalar import THREEFRY_TURNS, Scalar
-from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_complex, is_inexact
+from fuser.ir.types import BOOL, FLOATS, INTEGERS, KEY, bfloat16, is_complex, is_inexact
 
 # dtype: (type in memory, type of a local variable)
 TYPES: dict[np.dtype, tuple[str, str]] = {
@@ -286,6 +286,32 @@ def storage(dtype: np.dtype) -> str:
 def local(dtype: np.dtype) -> str:
     """The C type of a variable that holds an element."""
     return TYPES[dtype][1]
+
+
+def local_bytes(dtype: np.dtype) -> int:
+    """Bytes of such a variable: halves and smaller floats are widened."""
+    return {"float": 4, "double": 8}.get(local(dtype), dtype.itemsize)
+
+
+def spread(kind: str, count: int) -> str:
+    """The name of the helper that writes a value `count` times, as one vector of any alignment."""
+    return f"spread_{count}_{kind}"
+
+
+def _spread(kind: str, count: int, itemsize: int) -> str:
+    vector = f"vector_size({count * itemsize}), aligned({itemsize}), may_alias"
+    return (
+        f"static inline __attribute__((always_inline)) void {spread(kind, count)}({kind} *to, {kind} v) {{\n"
+        f"  typedef {kind} row __attribute__(({vector}));\n  *(row *)to = (row){{ {', '.join(['v'] * count)} }};\n}}"
+    )
+
+
+HELPERS |= {
+    spread(local(dtype), 1 << k): _spread(local(dtype), 1 << k, dtype.itemsize)
+    for dtype in (*INTEGERS, *FLOATS[2:])
+    for k in range(2, 7)
+    if dtype.itemsize << k <= 64
+}
 
 
 def load(dtype: np.dtype, place: Part) -> Code:
