@@ -47,6 +47,7 @@ from fuser.kernel.emitter import axis_names, invariants
 from fuser.kernel.kernel import Kernel, Store, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes, operands, own_axes
+from fuser.kernel.ranges import without_test
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
@@ -334,7 +335,7 @@ class Emitter(Builder, Common):
         if self.inside is not None and node.op in ("lt", "ge") and self._near(node):
             test = code("{}({}, {})", masking.PRECEDES, *args)
             return test if node.op == "lt" else code("!{}", test)
-        value: Code = spell.TABLE.operation(node, args)
+        value: Code = spell.TABLE.operation(without_test(node), args)
         return value
 
     def _near(self, test: Scalar) -> bool:
