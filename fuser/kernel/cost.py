@@ -21,6 +21,7 @@ from fuser.kernel.index_set_splitting import Cut, cut
 from fuser.kernel.kernel import Access, Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
 from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
+from fuser.kernel.short_rows import ROWS, rows_side_by_side
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
@@ -95,19 +96,21 @@ class _Costs:
         self.nest = nest
         self.depth = {axis: number for number, axis in enumerate(nest)}
         self.vector = nest[-1] if nest else None
-        self.vectorised = vectorised and self.vector is not None and not self._in_turn()
+        self.vectors = vectorised and self.vector is not None
+        self.vectorised = self.vectors and not self._in_turn()
         self.times = [1.0]  # iterations of the loops up to each depth
         for axis in nest:
             self.times.append(self.times[-1] * loops.extents[axis])
         self.crosswise = False  # in a piece whose vectors run along another axis
+        self.beside = False  # short rows along memory lie beside each other in vectors, by way of tiles
         self.of_node: dict[Scalar, int] = {}
         self.passing = 0.5 / 4 / target.operations  # seconds of a byte out of the nearest level, or into it
 
     def total(self, since: Sequence[float] | None = None) -> Estimate:
-        arithmetic, kept = 0.0, set[Scalar]()
-        for sweep in self.kernel.sweeps:
-            arithmetic += self.sweep(sweep, kept)
-            kept |= self.kept(sweep)
+        arithmetic = self.sweeps()
+        if self.vectors and rows_side_by_side(self.kernel, self.loops) is not None:
+            alone, self.beside, self.vectorised = arithmetic, True, True
+            arithmetic = min(alone, self.sweeps() + self.tiles())
         waiting = 0.0
         if self.kernel.loop is not None:
             assert self.kernel.loop.time is not None
@@ -122,6 +125,20 @@ class _Costs:
         return short and any(node.op == "scan" for sweep in self.kernel.sweeps for node in sweep.body)
 
     # Arithmetic.
+
+    def sweeps(self) -> float:
+        """Seconds of the runs over the reduced axes, one after the other."""
+        seconds, kept = 0.0, set[Scalar]()
+        for sweep in self.kernel.sweeps:
+            seconds += self.sweep(sweep, kept)
+            kept |= self.kept(sweep)
+        return seconds
+
+    def tiles(self) -> float:
+        """Seconds of bringing rows beside each other, each array once, and those that are written back."""
+        moved = {(index, param, out) for index, param, out in self._accesses() if index.coefficient(self.vector)}
+        numbers = sum(self.kernel.params[param].dtype.itemsize / 4 for _, param, _ in moved)
+        return self.times[-1] * numbers * self.target.shuffled
 
     def sweep(self, sweep: Sweep, kept: Collection[Scalar] = ()) -> float:
         """Seconds of one run, which reads back what earlier ones `kept`."""
@@ -138,7 +155,7 @@ class _Costs:
         total += self.compute(body, sweep.stores)
         everything = self.times[-1]
         rows = self.loops.count(self.loops.parallel)
-        inner = self.vector in self.loops.reduced
+        inner = self.vector in self.loops.reduced and not self.beside
         for node in sweep.reductions:
             unit = self.target.compute(f"reduce_{node.attr.reduction}", node.attr.accumulator.itemsize)
             total += unit * everything * self._waste() + (rows * self.target.combine if inner else 0)
@@ -226,7 +243,7 @@ class _Costs:
 
     def alone(self, depth: int) -> float:
         """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
-        if self.crosswise and self.vectorised and depth:
+        if (self.crosswise or self.beside) and self.vectorised and depth:
             return 1.0
         if depth < len(self.nest) or not self.vectorised:
             return self.target.scalar
@@ -244,6 +261,8 @@ class _Costs:
         """Elements of the innermost loop: along the vector, and of short rows that are reduced together."""
         if self.vector is None:
             return math.prod(self.loops.extents.values())
+        if self.beside:
+            return ROWS
         extent = self.loops.extents[self.vector]
         if not self.across or extent >= SHORT_COLUMNS:
             return extent

@@ -190,9 +190,22 @@ def _step(writer: Emitter, access: Access | Store, along: Span) -> Code:
 
 
 def move_rows(
-    writer: Emitter, side: str, param: int, stride: int, source: Part, step: Part, target: Part, ld: Part
+    writer: Emitter,
+    side: str,
+    param: int,
+    source: Part,
+    step: Part,
+    target: Part,
+    ld: Part,
+    stride: int = 0,
+    count: Part = "",
 ) -> None:
-    """Take the rows of a block of `width` rows into a tile (side "in"), or out of it ("out"); `stride` elements from one row to
-    the next."""
-    function = transposes.rows_function(side, writer.kernel.params[param].dtype.itemsize * 8, stride)
-    writer.do("{}({}, {}, {}, {}, {width});", Symbol(function), source, step, target, ld)
+    """Take the rows of a block of `width` rows into a tile (side "in"), or out of it ("out"). They are either of `stride` elements that
+    lie one after the other, or of `count` elements, the last of a row anywhere ahead of the next row."""
+    bits = writer.kernel.params[param].dtype.itemsize * 8
+    function = transposes.rows_function(side, bits, stride)
+    if function.endswith(f"_{stride}"):
+        writer.do("{}({}, {}, {}, {}, {width});", Symbol(function), source, step, target, ld)
+    else:
+        apart = step if side == "in" else ld
+        writer.do("{}({}, {}, {}, {}, {width}, {});", Symbol(function), source, step, target, ld, count or apart)
