@@ -232,15 +232,17 @@ class Emitter(Builder, Common):
 
     def count_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
-        are read and written where the count lies `within` the total alone."""
+        are read and written where the count lies `within` the total alone. Its counter has 32 bits, as the elements have whose
+        mask is made of it."""
         total = self.code("{}", total)
         if first == "0":
-            last = masking.padded(total, lanes)
-        else:
-            last = code("{} + {}", first, masking.padded(code("{} - {}", total, first), lanes))
-        counter = self.count(name, first, last)
-        self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
-        return counter
+            counter = self.count(name, first, masking.padded(total, lanes), kind="int32_t")
+            self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
+            return counter
+        rest = self.let("int64_t", f"{name}_rest", "{} - {}", total, first)
+        lane = self.count(f"{name}_lane", "0", masking.padded(code(rest), lanes), kind="int32_t")
+        self.inside = code("{}({}, {})", masking.WITHIN, lane, rest)
+        return self.let("int64_t", name, "{} + {}", first, lane)
 
     def in_whole_vectors(
         self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
