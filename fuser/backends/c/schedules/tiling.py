@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
-from fuser.backends.c.schedules import fission, transposes
+from fuser.backends.c.schedules import fission, masking, transposes
 from fuser.backends.c.schedules.transposes import TRANSPOSED
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
@@ -109,7 +109,9 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
         array = writer.params[store.param]
         tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
         writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
-    _rows(writer, piece, across.axis, along.axis, corners, width)
+    lanes = masking.tiled(writer, piece.nodes, piece.stores, along.extent, {*found.loads, *found.stores})
+    writer.made(masking=lanes or None)
+    _rows(writer, piece, across.axis, along.axis, corners, width, lanes)
     for store, tile in leaving.items():
         with _first(writer, store, across, corners):
             begin, step = code("&{}", writer.target(store)), _step(writer, store, along)
@@ -168,13 +170,13 @@ def _copy(
 
 
 def _rows(
-    writer: Elementwise, piece: Piece, across: Axis, along: Axis, corners: Mapping[Axis, Part], width: int
+    writer: Elementwise, piece: Piece, across: Axis, along: Axis, corners: Mapping[Axis, Part], width: int, lanes: int
 ) -> None:
-    """The rows of a tile, one after the other."""
+    """The rows of a tile, one after the other, each in whole vectors of `lanes` numbers if there are any."""
     y = writer.count("y", "0", writer.named("height"))
     writer.let("int64_t", writer.axis_names[across], "{} + {}", corners[across], y)
     element = lambda x: writer.let("int64_t", writer.axis_names[along], "{} + {}", corners[along], x)
-    fission.write(writer, piece, width, writer.named("width"), element)
+    fission.write(writer, piece, width, writer.named("width"), element, lanes=lanes)
     writer.close()
 
 
