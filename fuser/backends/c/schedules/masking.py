@@ -157,8 +157,8 @@ def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], ex
     if any(sweep.stores for sweep in writer.kernel.sweeps) and not dear(nodes):
         return 0
     width, narrow = _width(writer, nodes, stores)
-    if not width or narrow or extent % width == 0 or not dense(writer, writer.kernel.nodes):
-        return 0
+    if not width or narrow or extent % (width // HALVES) == 0 or not dense(writer, writer.kernel.nodes):
+        return 0  # or compilers take what is left in one vector of half the length
     return width if LONGEST * width <= extent < MOST_COLUMNS * width else 0
 
 
