@@ -17,7 +17,7 @@ from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
-from fuser.kernel.index_set_splitting import Cut, cut
+from fuser.kernel.index_set_splitting import Cut, across_pieces, cut
 from fuser.kernel.kernel import Access, Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
 from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
@@ -31,6 +31,7 @@ MOST_TOGETHER = 12  # values an element that this is done for, of one reduction
 MOST_ADDITIONS = 16  # that these values take: copies of a function's polynomial do not fit into registers
 OWN_VALUES = 3  # the same of each further reduction: a load, what is done with it, and a conversion between them
 OWN_ADDITIONS = 3
+LEAST_TILED = 16  # iterations along an axis from which tiles pay
 FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
 
@@ -101,7 +102,8 @@ class _Costs:
         self.times = [1.0]  # iterations of the loops up to each depth
         for axis in nest:
             self.times.append(self.times[-1] * loops.extents[axis])
-        self.crosswise = False  # in a piece whose vectors run along another axis
+        self.crosswise = False  # in pieces whose vectors run along another axis
+        self.columns = loops.extents[self.vector] if self.vector is not None else 1  # of the running piece
         self.beside = False  # short rows along memory lie beside each other in vectors, by way of tiles
         self.of_node: dict[Scalar, int] = {}
         self.passing = 0.5 / 4 / target.operations  # seconds of a byte out of the nearest level, or into it
@@ -136,6 +138,7 @@ class _Costs:
 
     def tiles(self) -> float:
         """Seconds of bringing rows beside each other, each array once, and those that are written back."""
+        assert self.vector is not None
         moved = {(index, param, out) for index, param, out in self._accesses() if index.coefficient(self.vector)}
         numbers = sum(self.kernel.params[param].dtype.itemsize / 4 for _, param, _ in moved)
         return self.times[-1] * numbers * self.target.shuffled
@@ -193,20 +196,23 @@ class _Costs:
         )
         if found is None:
             return self.compute(sweep.row, sweep.row_stores)
-        return sum(self.piece(leaf, shares) for shares, leaf in self._leaves(found, {}))
+        self.crosswise = bool(self.target.tiled) and across_pieces(found, self.loops) is not None
+        seconds = sum(self.piece(leaf, shares) for shares, leaf in self._leaves(found, {}))
+        self.crosswise = False
+        return seconds
 
     def piece(self, leaf: Cut, shares: Mapping[Axis, float]) -> float:
         """Seconds of a piece, whose loops along some axes run for these shares of their iterations: what does not change along them
-        is computed as often as in the whole. Pieces of few columns have vectors along another axis, and lie beside each other by shuffles."""
-        whole = self.times
+        is computed as often as in the whole."""
+        times, columns, crosswise = self.times, self.columns, self.crosswise
         self.times = [
-            times * math.prod(share for axis, share in shares.items() if self.depth[axis] < depth)
-            for depth, times in enumerate(whole)
+            often * math.prod(share for axis, share in shares.items() if self.depth[axis] < depth)
+            for depth, often in enumerate(times)
         ]
-        across = self.vector is not None and self.vector in shares and len(self.nest) > 1 and bool(self.target.tiled)
-        self.crosswise = across and shares[self.vector] * self.loops.extents[self.vector] < self.target.vector // 4  # type: ignore[index]
+        self.columns = round(columns * shares.get(self.vector, 1)) if self.vector is not None else columns
+        self.crosswise |= self.columns == 1 and len(self.nest) > 1 and bool(self.target.tiled)  # vectors along the rows
         seconds = self.compute(leaf.nodes, leaf.stores)
-        self.times, self.crosswise = whole, False
+        self.times, self.columns, self.crosswise = times, columns, crosswise
         return seconds
 
     def _leaves(self, found: Cut, shares: Mapping[Axis, float]) -> Iterator[tuple[Mapping[Axis, float], Cut]]:
@@ -295,7 +301,7 @@ class _Costs:
         stride = offset.coefficient(self.vector)
         if stride in (0, 1, -1):
             return seconds + plain * self._waste() * (2 if masked or stride < 0 else 1)
-        tiled = target.tiled and not self.kernel.reduced and self.kernel.loop is None
+        tiled = target.tiled and not self.kernel.reduced and self.kernel.loop is None and self.columns >= LEAST_TILED
         alone = target.tiled if tiled else target.strided
         if tiled and computed(offset) and not any(abs(offset.coefficient(axis)) == 1 for axis in self.nest):
             alone = target.strided + self.line(found)  # no axis is dense: rows at computed indices have no tiles

@@ -16,6 +16,7 @@ from fuser.backends.c.schedules import fission, masking, transposes
 from fuser.backends.c.schedules.transposes import TRANSPOSED
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
+from fuser.kernel.cost import LEAST_TILED
 from fuser.kernel.kernel import Access, Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 ALONG = 512  # bytes of a tile along the axis that is dense in memory: shorter runs lose a third, longer ones the cache
 WIDTH = 64  # elements of a tile along the vector
-LEAST = 16  # iterations along both axes from which tiles pay
 MOST_TILES = 8
 X, Y = Variable("x", "int64_t"), Variable("y", "int64_t")  # the running column and row of a tile
 
@@ -44,12 +44,12 @@ class TransposedAccess:
 def transposed_accesses(kernel: Kernel, loops: Loops) -> TransposedAccess | None:
     """The accesses that are worth tiles, all along one axis; None where there are none."""
     vector = loops.vector
-    if vector is None or kernel.reduced or loops.extents[vector] < LEAST:
+    if vector is None or kernel.reduced or loops.extents[vector] < LEAST_TILED:
         return None
     free = [n for n in kernel.nodes if n.op == "load" and not n.args]  # what is read under a mask may not be there
     best: TransposedAccess | None = None
     for axis in loops.parallel:
-        if axis is vector or loops.extents[axis] < LEAST:
+        if axis is vector or loops.extents[axis] < LEAST_TILED:
             continue
         loads = tuple(n for n in free if crosses(n.attr, kernel, vector, axis, loops))
         stores = tuple(s for s in kernel.stores if crosses(s, kernel, vector, axis, loops))
