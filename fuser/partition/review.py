@@ -50,7 +50,7 @@ def alone(candidate: Candidate, target: Target) -> float:
 
 def suspicious(candidate: Candidate, seconds: float, target: Target) -> bool:
     """Whether the seconds of a candidate's kernel are more than its equations take by themselves."""
-    return seconds > target.margin * alone(candidate, target) + target.launch
+    return seconds > target.apart * alone(candidate, target) + target.launch
 
 
 def refusal(a: Candidate, b: Candidate, both: Candidate, price: Price) -> str | None:

@@ -234,8 +234,8 @@ class Emitter(Builder, Common):
         """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
         are read and written where the count lies `within` the total alone. Its counter has 32 bits, as the elements have whose
         mask is made of it."""
-        rest = self.code("{}", total) if first == "0" else self.let("int64_t", f"{name}_rest", "{} - {}", total, first)
-        lane = self.count(f"{name}_lane", "0", masking.padded(code(rest), lanes), kind="int32_t")
+        rest = self.code("{}", total) if first == "0" else self.code("({} - {})", total, first)
+        lane = self.count(f"{name}_lane", "0", masking.padded(rest, lanes), kind="int32_t")
         self.inside = code("{}({}, {})", masking.WITHIN, lane, rest)
         return self.let(
             "int64_t", name, "{}" if first == "0" else "{0} + {1}", *((lane,) if first == "0" else (first, lane))
