@@ -234,15 +234,14 @@ class Emitter(Builder, Common):
 
     def count_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
-        are read and written where the count lies `within` the total alone."""
-        total = self.code("{}", total)
-        if first == "0":
-            last = masking.padded(total, lanes)
-        else:
-            last = code("{} + {}", first, masking.padded(code("{} - {}", total, first), lanes))
-        counter = self.count(name, first, last)
-        self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
-        return counter
+        are read and written where the count lies `within` the total alone. Its counter has 32 bits, as the elements have whose
+        mask is made of it."""
+        rest = self.code("{}", total) if first == "0" else self.code("({} - {})", total, first)
+        lane = self.count(f"{name}_lane", "0", masking.padded(rest, lanes), kind="int32_t")
+        self.inside = code("{}({}, {})", masking.WITHIN, lane, rest)
+        return self.let(
+            "int64_t", name, "{}" if first == "0" else "{0} + {1}", *((lane,) if first == "0" else (first, lane))
+        )
 
     def in_whole_vectors(
         self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
