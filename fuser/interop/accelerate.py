@@ -72,6 +72,7 @@ assert methods and library and fourier  # importing them puts the operators on T
 FEW_OPERATIONS = 400  # of a trace, beyond which its loops are staged where they can be
 MOST_OPERATIONS = 4000  # of a trace, where it may run in segments instead: about ten seconds of compilation
 _ndarray = np.ndarray
+_TAKEN = (np.ndarray, np.memmap, list, dict)  # types of arguments that a trace takes, or takes apart
 
 
 class FallbackWarning(UserWarning):
@@ -192,12 +193,13 @@ class Accelerated(fast_path.WithPaths):
             try:
                 leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
             except UnsupportedError as error:
-                return self._without_signature(error, args, kwargs)
+                return self._without_signature(error, args, kwargs, lambda leaf: isinstance(leaf, np.ndarray))
         key = (structure, static, config.backend, errors, *[self._key_of(leaf) for leaf in leaves])
         try:
             entry: Any = self._entries.get(key)
         except TypeError:
-            return self._without_signature(self._unhashable_argument(static, leaves, (free, named)), args, kwargs)
+            error = self._unhashable_argument(static, leaves, (free, named))
+            return self._without_signature(error, args, kwargs, lambda leaf: type(leaf).__hash__ is None)
         if entry is None:
             entry = self._first(key, static, structure, leaves)
         if entry.trial is not None and quick is None:
@@ -212,11 +214,17 @@ class Accelerated(fast_path.WithPaths):
             self._quick[quick] = entry
         return result
 
-    def _without_signature(self, error: Exception, args: Any, kwargs: Any) -> Any:
-        """A call whose arguments no trace can take, by NumPy; the error where that is forbidden."""
+    def _without_signature(
+        self, error: Exception, args: Any, kwargs: Any, refused: Callable[[Any], bool] | None = None
+    ) -> Any:
+        """A call whose arguments no trace can take, by NumPy; the error where that is forbidden. `refused`: whether it is an
+        argument's type, whatever its value, that a trace cannot take, so that the next call like this one need not ask.
+        """
         why = reason(error)
         if self.fallback not in ("segments", "warn"):
             raise hide(error)
+        if refused is not None and not kwargs and any(type(a) not in _TAKEN and refused(a) for a in args):
+            self._outline = tuple(map(outlined, args))
         if self.fallback == "warn" and why not in self._unsigned:
             warnings.warn(f"{self.name} runs in NumPy: {why}", FallbackWarning, stacklevel=callers_level())
         self._unsigned[why] = why

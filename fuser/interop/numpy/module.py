@@ -222,7 +222,7 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
             return module
         if type(value) is np.ndarray:
             return _array(outside, context, value, number, name, baked)
-        if getattr(value, "__name__", "").split(".")[0] == "scipy" or scipy.is_hosted(value):
+        if scipy.has_stand_in(value):
             outside.require(number, Test.IS, value)
             return scipy.stand_in(value)
         if value is np.random:
