@@ -198,8 +198,8 @@ class Accelerated(fast_path.WithPaths):
         try:
             entry: Any = self._entries.get(key)
         except TypeError:
-            error = self._unhashable_argument(static, leaves, (free, named))
-            return self._without_signature(error, args, kwargs, lambda leaf: type(leaf).__hash__ is None)
+            refusal = self._unhashable_argument(static, leaves, (free, named))
+            return self._without_signature(refusal, args, kwargs, lambda leaf: type(leaf).__hash__ is None)
         if entry is None:
             entry = self._first(key, static, structure, leaves)
         if entry.trial is not None and quick is None:

@@ -14,7 +14,7 @@ from fuser.compile import Program
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order
-from fuser.interop.numpy.traced import Either, TracedArray
+from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.interop.outside import Known
 from fuser.ir.graph import Var
 from fuser.ir.types import ArrayType
@@ -130,7 +130,7 @@ def _of_array(context: Context, array: TracedArray, owners: Owners) -> Output:
     if isinstance(array, Selected):
         raise unknown_shape(array.line)
     aval = ArrayType(array.shape, array.dtype)
-    if array.weak is Either:
+    if array.weak in EITHER:
         raise untraceable(
             "returning a Python number or a NumPy scalar, as values decide, cannot be traced", "return float(x)"
         )
