@@ -228,6 +228,9 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
         if value is np.random:
             outside.require(number, Test.IS, value)
             return module.random
+        if value is np.random.seed:
+            outside.require(number, Test.IS, value)
+            return module.random.seed
         if isinstance(value, GENERATORS):
             return stand_in(outside, context, value, number, name)
         owner = getattr(value, "__self__", None)
