@@ -148,6 +148,8 @@ class Accelerated(fast_path.WithPaths):
             try:
                 quick = (config.backend, *[QUICK[type(arg)](arg) for arg in args])
             except KeyError:
+                if self._by_columns is not None and any(map(library_of, args)):
+                    return self._of_columns(args, kwargs)
                 quick = None
             if quick in self._plain:
                 return self.function(*args)
@@ -249,7 +251,7 @@ class Accelerated(fast_path.WithPaths):
 
     def trace(self, *args: Any, **kwargs: Any) -> AcceleratedTraced:
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
-        (args, kwargs), _ = as_arrays((args, kwargs))
+        args, kwargs, _ = as_arrays(args, kwargs)
         static, args, kwargs = self._split(*tree.map_as_filled(as_record, (args, kwargs)))
         leaves, structure = tree.flatten_as_filled((args, kwargs))
         leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]
