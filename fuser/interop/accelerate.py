@@ -44,7 +44,7 @@ from fuser.interop.arguments import (
     key_of,
     outlined,
 )
-from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, with_columns
+from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, like_columns, with_columns
 from fuser.interop.control.loops import with_control
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
@@ -245,7 +245,7 @@ class Accelerated(fast_path.WithPaths):
         try:
             return self._by_columns(args, kwargs)
         except UnsupportedError as error:
-            return self._without_signature(error, args, kwargs)
+            return like_columns(args, kwargs, self._without_signature(error, args, kwargs))
 
     # ---- stages
 

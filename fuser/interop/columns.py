@@ -59,6 +59,11 @@ def _kinds(library: str) -> tuple[type, ...]:
     return tuple(getattr(sys.modules[library], kind) for kind in _LIBRARIES[library])
 
 
+def _is_frame(leaf: Any) -> bool:
+    """Whether a column or frame is a frame; to ask a Series for `columns` takes longer than a whole program."""
+    return any(kind.__name__ == "DataFrame" for kind in type(leaf).__mro__)
+
+
 _CONTAINERS = (list, tuple, dict)
 
 
@@ -88,6 +93,12 @@ def with_columns(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return _LIKE[library_of(columns[0])](columns, function(*args, **kwargs))
 
 
+def like_columns(args: Any, kwargs: Any, result: Any) -> Any:
+    """What the library gave, as `with_columns` gives it: of the same types, whichever of both answers."""
+    columns = _columns_of(args, kwargs)
+    return _LIKE[library_of(columns[0])](columns, result)
+
+
 class ByColumns:
     """Calls of a function with columns: `whole` of their memory, or `function` of themselves where `whole` gives `not_whole` or takes longer.
 
@@ -112,7 +123,7 @@ class ByColumns:
         return self._of_columns(args, kwargs) if result is self._not_whole else result
 
     def _of_columns(self, args: Any, kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
+        return like_columns(args, kwargs, self._function(*args, **kwargs))
 
     def _trial(self, key: Any) -> Trial:
         def decided(ratio: float) -> None:
@@ -143,7 +154,7 @@ def _check_rows(columns: Sequence[Any]) -> None:
 
 def _arrays(leaf: Any) -> Any:
     """The memory of a column, or of the numeric columns of a frame by name."""
-    if not hasattr(leaf, "columns"):
+    if not _is_frame(leaf):
         return _array(leaf)
     if library_of(leaf) == "polars":
         return Frame({column.name: _array(column) for column in leaf if _is_numeric(column)})
@@ -194,9 +205,7 @@ def _without_nans(data: np.ndarray, name: Any) -> np.ndarray:
 
 def _name(columns: Sequence[Any]) -> Any:
     """The name of a result: that of all columns, if they share one."""
-    kinds = sys.modules[library_of(columns[0]) or ""]
-    frame = getattr(kinds, "DataFrame", None)
-    names = {None if frame is not None and isinstance(column, frame) else column.name for column in columns}
+    names = {None if _is_frame(column) else column.name for column in columns}
     return names.pop() if len(names) == 1 else None
 
 
@@ -208,13 +217,15 @@ def _like_pandas(columns: Sequence[Any], result: Any) -> Any:
         named = _is_column(leaf, count)
         return pandas.Series(leaf, index=index, name=_name(columns), copy=False) if named else leaf
 
-    if _is_frame(columns[0], result, count):
+    if _is_framed(columns[0], result, count):
         return pandas.DataFrame(result, index=index, copy=False)
     return _mapped(column, result)
 
 
 def _mapped(column: Callable[[Any], Any], result: Any) -> Any:
-    return column(result) if isinstance(result, np.ndarray) else tree.map_as_filled(column, result)
+    if isinstance(result, _CONTAINERS):
+        return tree.map_as_filled(column, result)
+    return column(result) if isinstance(result, np.ndarray) else result
 
 
 def _like_polars(columns: Sequence[Any], result: Any) -> Any:
@@ -223,7 +234,7 @@ def _like_polars(columns: Sequence[Any], result: Any) -> Any:
     def column(leaf: Any) -> Any:
         return polars.Series(_name(columns) or "", leaf) if _is_column(leaf, count) else leaf
 
-    if _is_frame(columns[0], result, count):
+    if _is_framed(columns[0], result, count):
         return polars.DataFrame(result)
     return _mapped(column, result)
 
@@ -244,8 +255,13 @@ def _is_column(leaf: Any, count: int) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.shape == (count,)
 
 
-def _is_frame(like: Any, result: Any, count: int) -> bool:
-    return isinstance(result, dict) and hasattr(like, "columns") and all(_is_column(v, count) for v in result.values())
+def _is_framed(like: Any, result: Any, count: int) -> bool:
+    if not (isinstance(result, dict) and _is_frame(like)):
+        return False
+    return all(
+        _is_column(v, count) or (library_of(v) is not None and not _is_frame(v) and len(v) == count)
+        for v in result.values()
+    )
 
 
 _LIKE: dict[str | None, Callable[[Sequence[Any], Any], Any]] = {
