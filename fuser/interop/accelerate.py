@@ -49,6 +49,7 @@ from fuser.interop.control.loops import with_control
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
+from fuser.interop.made_objects import taken_apart
 from fuser.interop.numpy import fourier, library, methods
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, TooManyOperations, supported, untraceable
@@ -57,7 +58,7 @@ from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, computed_value
 from fuser.interop.outside import Outside
-from fuser.interop.records import as_record, is_structured, refuse_records
+from fuser.interop.records import as_record, is_structured
 from fuser.interop.segments import Segments, left_to_numpy, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced, Tracing
 from fuser.interop.writes import NeedsInput, writes_of
@@ -327,7 +328,7 @@ class Accelerated(fast_path.WithPaths):
         def flat(*tracers: Any) -> list[Any]:
             with context.checks.active():
                 result = self._run_traced(context, static, structure, leaves, dict(zip(traced, tracers)))
-                found, out_tree = tree.flatten_as_filled(refuse_records(released(result)))
+                found, out_tree = tree.flatten_as_filled(taken_apart(outside, released(result)))
                 owners = self._owners(found)
                 outputs.extend(self._output(context, leaf, owners) for leaf in found)
                 trees.append(out_tree)

@@ -154,12 +154,10 @@ for _kind in (Record, _Part):
     _kind.__hash__ = None  # type: ignore[assignment]
 
 
-def refuse_records(result: Any) -> Any:
-    """A result, in which structured arrays are refused."""
-    kinds = (Record, _Part)
-    if any(type(leaf) in kinds for leaf in tree.leaves(result, is_leaf=lambda node: type(node) in kinds)):
+def refuse_record(value: Any) -> None:
+    """UnsupportedError for a structured array, or a part of one, among results."""
+    if type(value) in (Record, _Part):
         raise _whole("returning a structured array")
-    return result
 
 
 tree.register_pytree_node(
