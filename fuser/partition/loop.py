@@ -35,7 +35,6 @@ REPEATED = (
     32  # times the work of an iteration as written that lanes may do together: vectors and threads do them at once
 )
 SMALL_WORK = 4096  # operations of all lanes in one iteration that are less than calling kernels step by step
-REPEATED_WORK = 1 << 16  # the same, a microsecond of vectors, from which it is priced what lanes repeat
 
 Supports = Callable[[Eqn], str | None]
 
@@ -373,8 +372,7 @@ class _Tracing:
         if len(operations) > MOST_OPERATIONS:
             raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         self._check_work(len(operations) * together)
-        repeated = bool(lanes) and len(operations) * together > REPEATED_WORK
-        if total > 1 and self.target is not None and (repeated or not lanes):
+        if total > 1 and self.target is not None:
             self._check_price(operations, together, self.target)
 
     def _check_price(self, operations: Iterable[Scalar], lanes: int, target: Target) -> None:
