@@ -155,7 +155,7 @@ def test_lanes_that_repeat_functions_are_priced_however_few_they_are() -> None:
     )
     plan = fuser.jit(gradient).lower(scores, weights).plan
     exponentials = [group for group in plan.groups if group.kind is Kind.LOOP and "exp" in str(group.graph)]
-    assert all(math.prod(a.extent for a in group.axes) <= 16 for group in exponentials)
+    assert all(math.prod(a.extent for a in group.parallel) <= 16 for group in exponentials)
     found = fuser.tree_util.tree_leaves(fuser.jit(gradient)(scores, weights))
     for a, b in zip(found, fuser.tree_util.tree_leaves(fuser.jit(gradient, backend="reference")(scores, weights))):
         np.testing.assert_allclose(a, b, 1e-4, 1e-6)
