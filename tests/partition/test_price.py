@@ -127,7 +127,7 @@ def test_lanes_do_not_repeat_a_state_that_kernels_compute_once() -> None:
     steps, weights = random.integers(0, 99, (9, 64, 12)), random.integers(0, 99, (12, 12))
     lowered = fuser.jit(paths).lower(steps.astype(np.float32), weights.astype(np.float32))
     assert Kind.LOOP not in {group.kind for group in lowered.plan.groups}
-    assert any("written out for each of 768 lanes, an iteration takes" in d.reason for d in lowered.plan.decisions)
+    assert any("written out for each of 64 lanes, an iteration takes" in d.reason for d in lowered.plan.decisions)
     best, places = steps[0], []
     for scores in steps[1:]:
         through = best[:, :, None] + weights
