@@ -78,7 +78,7 @@ def path():
 
 
 @pytest.fixture(scope="module", params=["team", "none"])
-def library(path, request):
+def library(path, request, tmp_path_factory):
     """The library with the process's team, and as a program of another's would load it."""
     if request.param == "team":
         before = config.threads
@@ -86,9 +86,7 @@ def library(path, request):
         yield toolchain.load_shared(path)
         config.update("threads", before)
     else:
-        # Another file, as a library is loaded once.
-        copy = shutil.copy(path, f"{path}.copy")
-        yield ctypes.CDLL(copy)
+        yield ctypes.CDLL(shutil.copy(path, tmp_path_factory.mktemp("copy")))  # a library is loaded once
 
 
 def times(function, count: int, *arguments) -> np.ndarray:
