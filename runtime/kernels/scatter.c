@@ -442,23 +442,20 @@ static void combine_together(const plan *p, T *own, int64_t first, int64_t parts
 // Each part of the updates into a result of its own.
 static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) {
   const int64_t n = p->elements, step = elementary(p) && parts % TOGETHER == 0 && parts >= TOGETHER * threads ? TOGETHER : 1;
-  #pragma omp parallel num_threads(threads)
-  {
-    #pragma omp for schedule(dynamic)
-    for (int64_t part = 0; part < parts; part += step) {
-      T *const mine = own + part * n;
-      for (int64_t i = 0; i < n * step; ++i) mine[i] = NEUTRAL;
-      if (step > 1) combine_together(p, own, part, parts);
-      else combine_windows(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
-    }
-    #pragma omp for schedule(static)
-    for (int64_t base = 0; base < n; base += BLOCK) {
-      const int64_t end = least(base + BLOCK, n);
-      for (int64_t part = 0; part < parts; ++part) {
-        const T *const restrict mine = own + part * n;
-        #pragma omp simd
-        for (int64_t i = base; i < end; ++i) out[i] = COMBINE(out[i], mine[i]);
-      }
+  #pragma omp parallel for schedule(dynamic) num_threads(threads)
+  for (int64_t part = 0; part < parts; part += step) {
+    T *const mine = own + part * n;
+    for (int64_t i = 0; i < n * step; ++i) mine[i] = NEUTRAL;
+    if (step > 1) combine_together(p, own, part, parts);
+    else combine_windows(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
+  }
+  #pragma omp parallel for schedule(static) num_threads(threads)
+  for (int64_t base = 0; base < n; base += BLOCK) {
+    const int64_t end = least(base + BLOCK, n);
+    for (int64_t part = 0; part < parts; ++part) {
+      const T *const restrict mine = own + part * n;
+      #pragma omp simd
+      for (int64_t i = base; i < end; ++i) out[i] = COMBINE(out[i], mine[i]);
     }
   }
 }

@@ -491,3 +491,17 @@ def test_what_rows_share_is_read_with_their_stride_in_the_text():
         "2",
     }
     agree(lambda x: (vivid(x),), (x,), 1e-6)
+
+
+def test_short_rows_in_pieces_under_masks() -> None:
+    """Pieces one after the other in one scope, each under a mask of its own."""
+
+    def joined(x: Any, y: Any) -> Any:
+        return fnp.concatenate([fnp.exp(x), fnp.tanh(x + y), fnp.sin(y), fnp.roll(fnp.log1p(fnp.abs(x)), 3, 1)], 1)
+
+    for extent in (19, 30, 47):
+        random = np.random.default_rng(extent)
+        x, y = (random.standard_normal((70, extent)).astype(np.float32) for _ in range(2))
+        a, b = x.astype(np.float64), y.astype(np.float64)
+        wanted = np.concatenate([np.exp(a), np.tanh(a + b), np.sin(b), np.roll(np.log1p(np.abs(a)), 3, 1)], 1)
+        np.testing.assert_allclose(fuser.jit(joined, backend="c")(x, y), wanted, rtol=2e-6, atol=2e-6)

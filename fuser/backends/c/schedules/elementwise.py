@@ -27,13 +27,13 @@ from fuser.backends.c.schedules import (
     tiling,
     unroll_and_jam,
 )
-from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, index_set_split, order_of
+from fuser.backends.c.schedules.index_set_splitting import index_set_split, order_of
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.cost import most_alone
-from fuser.kernel.index_set_splitting import Cut
+from fuser.kernel.index_set_splitting import MANY, Cut, across_pieces
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import operands
