@@ -21,11 +21,10 @@ __all__ = ["packbits", "spacing", "unpackbits"]
 _BYTE = np.dtype("uint8")
 
 
-def _weights(bitorder: str, function: str) -> Any:
+def _highest_first(bitorder: str) -> bool:
     if bitorder not in ("little", "big"):
         raise ValueError("'order' must be either 'little' or 'big'")
-    positions = arange(8, dtype=_BYTE)
-    return positions if bitorder == "little" else 7 - positions
+    return bitorder == "big"
 
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
@@ -33,8 +32,9 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     x = as_value(a, "packbits")
     if kind_of(x.dtype) not in "biu":
         raise TypeError("Expected an input array of integer or boolean data type")
-    positions = _weights(bitorder, "packbits")
-    bits = (x != 0).astype(_BYTE)
+    weights = np.left_shift(1, np.arange(8)).astype(_BYTE)
+    weights = weights[::-1] if _highest_first(bitorder) else weights
+    bits = x != 0
     if axis is None:
         bits, axis = V.ravel(bits), 0
     axis = axis_of(axis, bits.ndim, "packbits")
@@ -43,7 +43,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     if missing:
         bits = pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, missing)])
     bits = V.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    return V.moveaxis(R.sum(bits << positions, -1).astype(_BYTE), -1, axis)
+    return V.moveaxis(R.sum(M.where(bits, weights, _BYTE.type(0)), -1, dtype=_BYTE), -1, axis)
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
@@ -51,7 +51,8 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     x = as_value(a, "unpackbits")
     if x.dtype != _BYTE:
         raise TypeError("Expected an input array of unsigned byte data type")
-    positions = _weights(bitorder, "unpackbits")
+    positions = arange(8, dtype=_BYTE)  # whose range the shift knows
+    positions = 7 - positions if _highest_first(bitorder) else positions
     if axis is None:
         x, axis = V.ravel(x), 0
     axis = axis_of(axis, x.ndim, "unpackbits")
