@@ -460,7 +460,7 @@ def _as_data(cut: Cut, pieces: Sequence[Piece], writer: Elementwise, made: Sched
 def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
     return Schedule(
         tiling=None if piece.tiling is None else tiling.sides(writer.kernel, piece.tiling),
-        coalescing=None if piece.coalescing is None else coalescing.ROWS,
+        coalescing=None if piece.coalescing is None else piece.coalescing.block,
         staging=staging.ROWS if piece.tiles_in or piece.tiles_out else None,
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,
