@@ -207,7 +207,8 @@ def test_more_than_blocks_hold_are_selected_by_torch() -> None:
 def test_positions_alone_need_no_keys_of_the_last_pass() -> None:
     source = jit(lambda x: order_p.bind(x, bits=9)[1], backend="triton").lower(np.ones((2, 5000), np.uint32)).sources[0]
     moves = [launch for launch in source.launch["launches"] if launch.function == "move_digits"]
-    assert [launch.constants["KEYS"] for launch in moves] == [True, True, False]
+    assert [launch.constants["KEYS"] for launch in moves] == [True, False]
+    assert [(launch.constants["SHIFT"], launch.constants["DIGITS"]) for launch in moves] == [(0, 32), (5, 32)]
     assert all(launch.constants["POSITIONS"] for launch in moves)
 
 
