@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fuser import dtypes
+from fuser import dtypes, lax
 from fuser import numpy as fnp
-from fuser.lax.values import convert
 from fuser.trace import tree
 
 __all__ = ["ravel_pytree"]
@@ -19,40 +21,45 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """(vector, unravel): the leaves in order as one vector of their promoted dtype, and the function that undoes it.
 
     `unravel` takes a vector of the same extent (ValueError). Where all leaves have one dtype its parts keep the vector's; else it
-    must have the promoted one (TypeError), and each part is converted to its leaf's dtype. A tree without leaves gives an empty float32 vector.
+    must have the promoted one (TypeError), and each part is converted to its leaf's dtype. Those of trees of the same structure,
+    shapes and dtypes are equal, so that one may be a static argument. A tree without leaves gives an empty float32 vector.
     """
     leaves, structure = tree.flatten(pytree)
-    if not leaves:
-        return fnp.zeros(0, np.float32), lambda vector: tree.unflatten(structure, [])
     values = [fnp.asarray(leaf) for leaf in leaves]
-    whole = dtypes.result_type(*values)
-    shapes, sizes = [v.shape for v in values], [v.size for v in values]
-    ends = np.cumsum(sizes)
-    mixed = any(v.dtype != whole for v in values)
-    originals = [v.dtype for v in values]
-    vector = fnp.concatenate([convert(fnp.ravel(v), whole) for v in values])
+    originals = tuple(value.dtype for value in values)  # numbers of Python's promote as arrays here
+    whole = dtypes.result_type(*originals) if values else np.dtype(np.float32)
+    mixed = any(dtype != whole for dtype in originals)
+    unravel = Unravel(structure, tuple(value.shape for value in values), originals if mixed else None, whole)
+    if not values:
+        return fnp.zeros(0, whole), unravel
+    rows = [fnp.ravel(value.astype(whole) if mixed else value) for value in values]
+    return rows[0] if len(rows) == 1 else lax.concatenate(rows, 0), unravel
 
-    def unravel(flat: Any) -> Any:
+
+@dataclass(frozen=True)
+class Unravel:
+    """A vector as a tree of arrays of these shapes; `originals` are the leaves' dtypes where they are not all `whole`."""
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    originals: tuple[np.dtype, ...] | None
+    whole: np.dtype
+
+    def __call__(self, flat: Any) -> Any:
+        """The tree, of parts of the vector `flat`."""
+        if not self.shapes:
+            return tree.unflatten(self.structure, [])
         given = fnp.asarray(flat)
-        if given.shape != (int(ends[-1]),):
-            raise ValueError(
-                f"The unravel function expected an array of shape {(int(ends[-1]),)}, got shape {given.shape}."
-            )
-        if mixed and given.dtype != whole:
+        ends = list(itertools.accumulate(map(math.prod, self.shapes)))
+        if given.shape != (ends[-1],):
+            raise ValueError(f"The unravel function expected an array of shape {(ends[-1],)}, got shape {given.shape}.")
+        if self.originals is not None and given.dtype != self.whole:
             raise TypeError(
-                f"The unravel function expected an array of dtype {whole}, got dtype {given.dtype}; convert it first"
+                f"The unravel function expected an array of dtype {self.whole}, got dtype {given.dtype}; convert it first"
             )
-        parts = fnp.split(given, ends[:-1].tolist())
-        return tree.unflatten(
-            structure,
-            [
-                _part(part, shape, dtype if mixed else part.dtype)
-                for part, shape, dtype in zip(parts, shapes, originals)
-            ],
-        )
-
-    return vector, unravel
-
-
-def _part(part: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    return fnp.reshape(fnp.astype(part, dtype) if part.dtype != dtype else part, shape)
+        parts = [fnp.reshape(part, shape) for part, shape in zip(fnp.split(given, ends[:-1]), self.shapes)]
+        if self.originals is not None:
+            parts = [
+                fnp.astype(part, dtype) if part.dtype != dtype else part for part, dtype in zip(parts, self.originals)
+            ]
+        return tree.unflatten(self.structure, parts)

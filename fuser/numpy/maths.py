@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.errors import TypeRuleError
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact, is_key, kind_of
 from fuser.lax.ranks import lenient
 from fuser.lax.values import as_value, broadcast, convert, literal, promote
@@ -47,7 +48,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
-        raise ValueError("where takes both x and y, or neither")
+        raise TypeRuleError("where takes both x and y, or neither")
     if size is not None or fill_value is not None:
         raise ValueError("where takes size and fill_value only without x and y")
     condition = U.truth(condition, "where")

@@ -35,7 +35,6 @@ REPEATED = (
     32  # times the work of an iteration as written that lanes may do together: vectors and threads do them at once
 )
 SMALL_WORK = 4096  # operations of all lanes in one iteration that are less than calling kernels step by step
-REPEATED_WORK = 1 << 16  # the same, a microsecond of vectors, from which it is priced what lanes repeat
 
 Supports = Callable[[Eqn], str | None]
 
@@ -139,6 +138,9 @@ class _Classes:
     parent: dict[Axis, Axis] = field(default_factory=dict)
     held: dict[Axis, str] = field(default_factory=dict)  # by representative: why
 
+    def copy(self) -> _Classes:
+        return _Classes(dict(self.parent), dict(self.held))
+
     def find(self, axis: Axis) -> Axis:
         while axis in self.parent:
             axis = self.parent[axis]
@@ -181,6 +183,7 @@ class _Tracing:
     def form(self) -> LoopForm:
         self._evaluate()
         self._unify()
+        self._share_states()
         lanes = self._lanes()
         subgroup = self._subgroup() if self.subgroups and not self._apart() else None
         if subgroup is None:
@@ -295,6 +298,43 @@ class _Tracing:
             self._fit(axes, lanes)
         return lanes
 
+    def _share_states(self) -> None:
+        """Hold the axes that lie along ys alone, where that costs less: lanes along them would each carry the same state."""
+        if self.target is None:
+            return
+        written = self.classes.copy()
+        self._lanes()  # axes that can run with the lanes of others are one with them from here on
+        carried = {self.classes.find(a) for axes in self.carry_axes for a in axes if a is not None}
+        along = {self.classes.find(a) for axes in self.y_axes for a in axes if a is not None and self.classes.lane(a)}
+        if any(map(self.classes.lane, carried)) and along - carried:
+            repeated = self._seconds(self.target)
+            for axis in along - carried:
+                self.classes.hold(axis, f"its lanes would repeat a state along an axis of {axis.extent}")
+            shared = self.classes.copy()
+            if self._seconds(self.target) < repeated:
+                written = shared
+        self.classes = written
+
+    def _seconds(self, target: Target) -> float:
+        """About what an iteration takes as the classes are, whose lanes this finds; without end where lanes would hold too much."""
+        try:
+            lanes = self._lanes()
+            if any(count > REGISTERS for count in self._held_numbers()):
+                return math.inf
+            layouts = [self._resolved(axes) for axes in self._all()]
+            operations = Counting(self.parts, layouts, lanes).operations()
+        except Refused:
+            return math.inf
+        vectors = -(-math.prod(axis.extent for axis in lanes) // target.lanes)
+        work = sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
+        return max(vectors * target.lanes * work, target.latency * target.operations * work / target.chains)
+
+    def _held_numbers(self) -> list[int]:
+        """How many numbers of each result a lane holds, then of all of them; 0 of one without an axis that is held."""
+        held = [[a.extent for a in axes if a is not None and not self.classes.lane(a)] for axes in self._all()]
+        counts = [math.prod(extents) if extents else 0 for extents in held]
+        return [*counts, sum(counts)]
+
     def _apart(self) -> bool:
         """Whether lanes carry states of their own, or there is nothing to carry: else each would repeat what all need."""
         carried = [axis for axes in self.carry_axes for axis in axes if axis is not None]
@@ -354,16 +394,13 @@ class _Tracing:
             raise Refused(f"unrolled, one iteration of its nest has more than {MOST_OF_NESTS} operations")
 
     def _check_size(self, lanes: list[Axis]) -> None:
-        total = 0
-        for axes in self._all():
-            held = [a for a in axes if a is not None and not self.classes.lane(a)]
-            count = math.prod(a.extent for a in held)
+        *counts, total = self._held_numbers()
+        for axes, count in zip(self._all(), counts):
             if count > REGISTERS:
-                longest = max(held, key=lambda a: a.extent)
+                longest = max((a for a in axes if a is not None and not self.classes.lane(a)), key=lambda a: a.extent)
                 raise Refused(
                     f"{self.classes.held[self.classes.find(longest)]}, and at most {REGISTERS} numbers of it stay in registers"
                 )
-            total += count if held else 0
         if total > REGISTERS:
             raise Refused(f"a lane would hold {total} numbers of the carry, and at most {REGISTERS} stay in registers")
         together = math.prod(axis.extent for axis in lanes)
@@ -373,8 +410,7 @@ class _Tracing:
         if len(operations) > MOST_OPERATIONS:
             raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         self._check_work(len(operations) * together)
-        repeated = bool(lanes) and len(operations) * together > REPEATED_WORK
-        if total > 1 and self.target is not None and (repeated or not lanes):
+        if total > 1 and self.target is not None:
             self._check_price(operations, together, self.target)
 
     def _check_price(self, operations: Iterable[Scalar], lanes: int, target: Target) -> None:

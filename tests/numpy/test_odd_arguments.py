@@ -69,3 +69,9 @@ def test_bools_that_several_operands_give_are_strong() -> None:
             library.any(x),
         ]
         assert [m.weak_type for m in (x == 1, ~(x == 1), *made)] == [True, True, *[False] * len(made)]
+
+
+def test_where_with_one_of_both_is_a_type_error() -> None:
+    for library in (jnp, fnp):
+        with pytest.raises(TypeError):
+            library.where(library.ones(3) > 0, library.ones(3))

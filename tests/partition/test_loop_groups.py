@@ -244,3 +244,38 @@ def test_a_long_nest_calls_its_inner_loops(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(loop, "MOST_OF_NESTS", 30)
     assert kinds(planned(nest(3), x))[:1] == [Kind.CONTROL]
     np.testing.assert_allclose(fuser.jit(nest(3))(x), nested(3, x.astype(np.float64)), rtol=1e-5)
+
+
+def rotations(turns: Any) -> tuple[Any, Any]:
+    """A unit quaternion turned in each iteration: a state of four numbers, written out whole, and its square's matrix."""
+
+    def step(q: Any, turn: Any) -> tuple[Any, Any]:
+        angle = fnp.linalg.norm(turn) + 1e-6
+        w, (x, y, z) = fnp.cos(angle), fnp.sin(angle) * turn / angle
+        left = fnp.stack(
+            [fnp.stack([w, -x, -y, -z]), fnp.stack([x, w, z, -y]), fnp.stack([y, -z, w, x]), fnp.stack([z, y, -x, w])]
+        )
+        q = left @ q
+        q = q / fnp.linalg.norm(q)
+        return q, (q, fnp.outer(q, q))
+
+    return lax.scan(step, fnp.array([1.0, 0, 0, 0], F32), turns)[1]
+
+
+@pytest.mark.parametrize("count", [20, 37])
+def test_lanes_are_those_of_the_state_where_what_is_written_has_more_axes(count: int) -> None:
+    """Not one lane for each number that is written, which would follow the whole state again."""
+    turns = RNG.standard_normal((count, 30, 3)).astype(F32)
+    plan = planned(fuser.vmap(rotations), turns)
+    loops = [group for group in plan.groups if group.kind is Kind.LOOP]
+    assert [[axis.extent for axis in group.parallel] for group in loops] == [[count]], plan.explain()
+    squares = lambda turns: sum((y**3).sum() for y in fuser.vmap(rotations)(turns))
+    gradient = fuser.jit(fuser.grad(squares))
+    assert all(
+        axis.extent in (count, 30)
+        for g in gradient.lower(turns).plan.groups
+        if g.kind is Kind.LOOP
+        for axis in g.parallel
+    )
+    exact = fuser.jit(fuser.grad(squares), backend="reference")(turns)
+    np.testing.assert_allclose(gradient(turns), exact, 1e-3, 1e-4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 import fuser
@@ -125,7 +127,7 @@ def test_lanes_do_not_repeat_a_state_that_kernels_compute_once() -> None:
     steps, weights = random.integers(0, 99, (9, 64, 12)), random.integers(0, 99, (12, 12))
     lowered = fuser.jit(paths).lower(steps.astype(np.float32), weights.astype(np.float32))
     assert Kind.LOOP not in {group.kind for group in lowered.plan.groups}
-    assert any("written out for each of 768 lanes, an iteration takes" in d.reason for d in lowered.plan.decisions)
+    assert any("written out for each of 64 lanes, an iteration takes" in d.reason for d in lowered.plan.decisions)
     best, places = steps[0], []
     for scores in steps[1:]:
         through = best[:, :, None] + weights
@@ -134,3 +136,26 @@ def test_lanes_do_not_repeat_a_state_that_kernels_compute_once() -> None:
     found = fuser.jit(paths)(steps.astype(np.float32), weights.astype(np.float32))
     np.testing.assert_array_equal(found[0], best)
     np.testing.assert_array_equal(found[1], places)
+
+
+def test_lanes_that_repeat_functions_are_priced_however_few_they_are() -> None:
+    """A partition function over 7 labels: each of 7 lanes would take all 49 exponentials of an iteration, and its logarithms."""
+
+    def partition_function(scores, weights):
+        step = lambda a, s: (fuser.nn.logsumexp(a[:, None] + weights, 0) + s, None)
+        return fuser.nn.logsumexp(fuser.lax.scan(step, scores[0], scores[1:])[0])
+
+    def loss(scores, weights):
+        return fuser.vmap(partition_function, (0, None))(scores, weights).mean()
+
+    gradient = fuser.value_and_grad(loss, (0, 1))
+    scores, weights = (
+        RNG.standard_normal((16, 20, 7)).astype(np.float32),
+        RNG.standard_normal((7, 7)).astype(np.float32),
+    )
+    plan = fuser.jit(gradient).lower(scores, weights).plan
+    exponentials = [group for group in plan.groups if group.kind is Kind.LOOP and "exp" in str(group.graph)]
+    assert all(math.prod(a.extent for a in group.parallel) <= 16 for group in exponentials)
+    found = fuser.tree_util.tree_leaves(fuser.jit(gradient)(scores, weights))
+    for a, b in zip(found, fuser.tree_util.tree_leaves(fuser.jit(gradient, backend="reference")(scores, weights))):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-6)

@@ -188,6 +188,33 @@ def test_ravel_pytree(number: int) -> None:
             unravel(fnp.ones(99))
 
 
+def test_raveled_numbers_promote_as_arrays_and_unravel_is_a_static_argument() -> None:
+    """A number of Python's is float32 beside bfloat16; equal trees have equal functions, with which a program is traced once."""
+    traced = []
+    for library, array in ((flatten_util, fnp.asarray), (jax.flatten_util, jax.numpy.asarray)):
+        half = array([1.0, 2.0], dtype="bfloat16")
+        flat, unravel = library.ravel_pytree({"a": 1.5, "b": half})
+        assert (
+            flat.dtype == "float32" and unravel(flat)["b"].dtype == "bfloat16" and unravel(flat)["a"].dtype == "float32"
+        )
+        again = library.ravel_pytree({"a": 2.5, "b": half + 1})[1]
+        assert unravel == again and hash(unravel) == hash(again)
+        assert unravel != library.ravel_pytree({"a": half, "c": half})[1]
+        alone, numbers = library.ravel_pytree([2.0])
+        assert alone.weak_type and alone.shape == (1,) and numbers(alone)[0].shape == ()
+        assert library.ravel_pytree([])[1](array([])) == []
+
+    def total(flat, unravel):
+        traced.append(unravel)
+        return sum(leaf.sum() for leaf in fuser.tree.leaves(unravel(flat)))
+
+    compiled = fuser.jit(total, static_argnums=1)
+    for number in range(3):
+        flat, unravel = flatten_util.ravel_pytree({"a": fnp.full(2, number), "b": fnp.ones((2, 2), int)})
+        assert compiled(flat, unravel) == 2 * number + 4
+    assert len(traced) == 1
+
+
 def test_keys_of_different_kinds_hash_apart_and_registered_named_tuples_are_numbered() -> None:
     for library in (tree_util, jax.tree_util):
         assert len({hash(k) for k in (library.SequenceKey(1), library.DictKey(1), library.FlattenedIndexKey(1))}) == 3
