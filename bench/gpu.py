@@ -140,7 +140,9 @@ def products(run: Run) -> Cases:
     relu = lambda a, b: fnp.maximum(a @ b, 0)
     dequantised = lambda a, b: a @ (b.astype(a.dtype) * 0.5)
     for extents in (
-        ((64, 64, 64), (128, 96, 80)) if run.dry else ((4096, 4096, 4096), (8192, 1024, 8192), (16, 4096, 4096))
+        ((64, 64, 64), (128, 96, 80))
+        if run.dry
+        else ((4096, 4096, 4096), (8192, 1024, 8192), (16, 4096, 4096), (2560, 8192, 2560))
     ):
         m, k, n = extents
         types = ArrayType((m, k), bfloat16), ArrayType((k, n), bfloat16)

@@ -46,6 +46,7 @@ def _sorts(log: int) -> Iterator[Case]:
     yield Case(f"sort of 2^{log - 3} int32", lambda x: fnp.sort(x), (integers,), _keys_alone, True)
     stable = lambda torch: lambda x: torch.sort(x, stable=True)[1]
     yield Case(f"argsort of 2^{log - 3} int32", lambda x: fnp.argsort(x), (integers,), stable, True)
+    yield Case(f"argsort of 2^{log - 6} int32", lambda x: fnp.argsort(x), (integers[: 1 << (log - 6)],), stable, True)
     rows = keys[:part].reshape(-1, 4096 if log > 20 else 16)
     top = min(64, rows.shape[1])
     of_rows = lambda torch: lambda x: torch.topk(x, top)[0]

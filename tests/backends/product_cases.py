@@ -59,7 +59,7 @@ PRODUCTS: dict[str, Form] = {
     "parts by streams": (biased, (of("bfloat16", 144, 3000), of("bfloat16", 3000, 64), of("bfloat16", 64))),
     "parts of a batch's last blocks": (
         lambda x, w: fnp.tanh(x @ w * 0.01),
-        (of("float16", 3, 180, 2140), of("float16", 3, 2140, 240)),
+        (of("float16", 3, 180, 2144), of("float16", 3, 2144, 240)),
     ),
     "parts, to float32": (
         lambda x, w: fnp.matmul(x, w, preferred_element_type="float32") * 0.01 + 1,

@@ -207,7 +207,8 @@ def test_more_than_blocks_hold_are_selected_by_torch() -> None:
 def test_positions_alone_need_no_keys_of_the_last_pass() -> None:
     source = jit(lambda x: order_p.bind(x, bits=9)[1], backend="triton").lower(np.ones((2, 5000), np.uint32)).sources[0]
     moves = [launch for launch in source.launch["launches"] if launch.function == "move_digits"]
-    assert [launch.constants["KEYS"] for launch in moves] == [True, True, False]
+    assert [launch.constants["KEYS"] for launch in moves] == [True, False]
+    assert [(launch.constants["SHIFT"], launch.constants["DIGITS"]) for launch in moves] == [(0, 32), (5, 32)]
     assert all(launch.constants["POSITIONS"] for launch in moves)
 
 
@@ -225,8 +226,9 @@ def test_who_combines_rows_depends_on_what_orders_move(
     reduction: str, rows: int, log: int, torch_takes_less: bool
 ) -> None:
     assert (scatter_kernels.refusal(_combination(np.float32, reduction, rows, log)) is not None) == torch_takes_less
-    doubles = scatter_kernels.refusal(_combination(np.float64, "sum", 1 << 24, 24))
-    assert doubles is not None and "torch" in doubles
+    assert scatter_kernels.refusal(_combination(np.float64, "sum", 1 << 24, 24)) is None
+    extremes = scatter_kernels.refusal(_combination(np.float32, "max", 1 << 16, 22, 64))
+    assert extremes is not None and "torch" in extremes
 
 
 def _combination(dtype: Any, reduction: str, rows: int, log: int, width: int = 1) -> Eqn:
