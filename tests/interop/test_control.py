@@ -404,6 +404,15 @@ def test_code_without_its_source_stays_as_it_is() -> None:
     assert fuser.accelerate(scope["f"], measure=False, backend="reference")(8.0) == 1.0
 
 
+def test_the_larger_of_two_numbers_is_one_program_without_a_loop() -> None:
+    def farthest(x, limit):
+        return max(x.max(), (x * limit).max()), x * min(x[0], limit, x[1])
+
+    accelerated = accelerate(farthest, backend="reference", fallback="error", measure=False)
+    for limit in (0.5, 2.0):
+        agrees(accelerated, farthest, (np.array([0.9, -0.8, 0.95]), limit))
+
+
 def test_the_larger_of_a_number_and_an_int() -> None:
     """`max(x, 0)` is an int of Python's or a NumPy scalar: both give the same where a float64 meets it."""
 

@@ -51,8 +51,11 @@ def test_they_are_one_program_with_what_stands_around_them() -> None:
     density = accelerate(lambda x, g: norm.pdf((g[:, None] - x) / 0.5).mean(axis=1) + frozen.cdf(g))
     density(VALUES[:41], LEVELS[:21])
     assert "compiled whole" in density.explain()
-    traced = density.trace(VALUES[:41], LEVELS[:21])
-    assert not any(eqn.primitive.name == "numpy_call" for eqn in traced.graph.eqns)
+    for traced in (
+        density.trace(VALUES[:41], LEVELS[:21]),
+        accelerate(lambda x, s: (norm.cdf(x * 2), norm.ppf(s), norm.pdf(x, scale=s), frozen.cdf(x))).trace(0.5, 0.1),
+    ):
+        assert not any(eqn.primitive.name == "numpy_call" for eqn in traced.graph.eqns)
 
 
 def test_what_scipy_answers_between_kernels() -> None:

@@ -184,6 +184,7 @@ class Branches:
             if isinstance(better, bool):
                 found = other if better else found
                 continue
+            self.staged += 1
             carry = Carry(self.context)
             carry.add("the larger or smaller of numbers", found)
             carry.join("the larger or smaller of numbers", [other])

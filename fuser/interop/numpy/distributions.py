@@ -198,7 +198,7 @@ def _quantile(name: str, formula: Any, q: Any, shapes: Any, loc: Any, scale: Any
 def _where_valid(found: Any, unknown: Any, valid: Any) -> Any:
     if valid is not True:
         unknown = unknown | ~valid
-    known = isinstance(unknown, np.bool_) and not unknown
+    known = type(unknown) is np.bool_ and not unknown
     return (found if known else np.where(unknown, np.nan, found))[()]
 
 
