@@ -11,17 +11,18 @@ import numpy
 from setuptools import Extension, find_packages, setup
 
 core, kernels = pathlib.Path("runtime/core"), pathlib.Path("runtime/kernels")
+team = kernels / "team"
 compiler = runpy.run_path("fuser/runtime/flags.py")
 parts = sorted(kernels.rglob("*.[ch]"))
 digest = hashlib.sha256(b"\0".join([*(path.read_bytes() for path in parts), " ".join(compiler["flags"]("")).encode()]))
 prebuilt = [  # no modules of Python
     Extension(
         f"fuser._prebuilt_{level}",
-        sources=sorted(str(path) for path in (kernels / "prebuilt").glob("*.c")),
+        sources=[*sorted(str(path) for path in (kernels / "prebuilt").glob("*.c")), str(team / "openmp.c")],
         depends=[str(path) for path in parts],
-        define_macros=[("PREBUILT_DIGEST", f'"{digest.hexdigest()}"')],
+        define_macros=[("PREBUILT_DIGEST", f'"{digest.hexdigest()}"'), ("FUSER_TEAM", None)],
         extra_compile_args=[flag for flag in compiler["flags"](f"x86-64-{level}") if flag != "-shared"],
-        extra_link_args=[*compiler["OPENMP"]],
+        extra_link_args=["-Wl,--as-needed", *compiler["OPENMP"]],
         optional=True,
     )
     for level in ("v3", "v4")
@@ -35,8 +36,8 @@ setup(
     ext_modules=[
         Extension(
             "fuser._native",
-            sources=sorted(str(path) for path in core.glob("*.c")),
-            depends=sorted(str(path) for path in core.glob("*.h")),
+            sources=[*sorted(str(path) for path in core.glob("*.c")), str(team / "pool.c")],
+            depends=[*sorted(str(path) for path in core.glob("*.h")), str(team / "team.h")],
             include_dirs=[numpy.get_include(), "fuser/ffi/include"],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
             extra_compile_args=[

@@ -33,33 +33,35 @@ from fuser.interop.arguments import (
     KEYS,
     QUICK,
     VALUES,
+    admitted,
     dtype_of,
     first_unhashable,
     gather,
+    incomparable,
     is_dense,
     is_dynamic,
     is_followed,
     key_of,
     outlined,
 )
-from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, with_columns
+from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, like_columns, with_columns
 from fuser.interop.control.loops import with_control
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
+from fuser.interop.made_objects import taken_apart
 from fuser.interop.numpy import fourier, library, methods
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, TooManyOperations, supported, untraceable
-from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.lazy import LazyArray
 from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
-from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order
+from fuser.interop.outputs import DECLINED, Declined, Output, Owners, computed_value
 from fuser.interop.outside import Outside
+from fuser.interop.records import as_record, is_structured
 from fuser.interop.segments import Segments, left_to_numpy, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced, Tracing
 from fuser.interop.writes import NeedsInput, writes_of
-from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 from fuser.runtime.once import once
@@ -72,6 +74,7 @@ assert methods and library and fourier  # importing them puts the operators on T
 FEW_OPERATIONS = 400  # of a trace, beyond which its loops are staged where they can be
 MOST_OPERATIONS = 4000  # of a trace, where it may run in segments instead: about ten seconds of compilation
 _ndarray = np.ndarray
+_TAKEN = (np.ndarray, np.memmap, list, dict)  # types of arguments that a trace takes, or takes apart
 
 
 class FallbackWarning(UserWarning):
@@ -146,6 +149,8 @@ class Accelerated(fast_path.WithPaths):
             try:
                 quick = (config.backend, *[QUICK[type(arg)](arg) for arg in args])
             except KeyError:
+                if self._by_columns is not None and any(map(library_of, args)):
+                    return self._of_columns(args, kwargs)
                 quick = None
             if quick in self._plain:
                 return self.function(*args)
@@ -179,6 +184,9 @@ class Accelerated(fast_path.WithPaths):
             return self.function(*args, **kwargs)
         static, free, named = self._split(args, kwargs) if self._has_static else ((), args, kwargs)
         leaves, structure = tree.flatten_as_filled((free, named))
+        if any(map(is_structured, leaves)):
+            free, named = tree.map_as_filled(as_record, (free, named))
+            leaves, structure, quick = *tree.flatten_as_filled((free, named)), None
         if not all(type(leaf) in KEYS for leaf in leaves):
             if any(type(leaf) is LazyArray for leaf in leaves):
                 return self.function(*args, **kwargs)  # what it does joins the segments of the function that calls it
@@ -192,12 +200,13 @@ class Accelerated(fast_path.WithPaths):
             try:
                 leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
             except UnsupportedError as error:
-                return self._without_signature(error, args, kwargs)
+                return self._without_signature(error, args, kwargs, lambda leaf: isinstance(leaf, np.ndarray))
         key = (structure, static, config.backend, errors, *[self._key_of(leaf) for leaf in leaves])
         try:
             entry: Any = self._entries.get(key)
         except TypeError:
-            return self._without_signature(self._unhashable_argument(static, leaves, (free, named)), args, kwargs)
+            refusal = self._unhashable_argument(static, leaves, (free, named))
+            return self._without_signature(refusal, args, kwargs, lambda leaf: type(leaf).__hash__ is None)
         if entry is None:
             entry = self._first(key, static, structure, leaves)
         if entry.trial is not None and quick is None:
@@ -212,11 +221,15 @@ class Accelerated(fast_path.WithPaths):
             self._quick[quick] = entry
         return result
 
-    def _without_signature(self, error: Exception, args: Any, kwargs: Any) -> Any:
-        """A call whose arguments no trace can take, by NumPy; the error where that is forbidden."""
+    def _without_signature(self, error: Exception, args: Any, kwargs: Any, refused: Any = None) -> Any:
+        """A call whose arguments no trace can take, by NumPy; the error where that is forbidden. `refused`: whether it is an
+        argument's type, whatever its value, that a trace cannot take, so that the next call like this one need not ask.
+        """
         why = reason(error)
         if self.fallback not in ("segments", "warn"):
             raise hide(error)
+        if refused is not None and not kwargs and any(type(a) not in _TAKEN and refused(a) for a in args):
+            self._outline = tuple(map(outlined, args))
         if self.fallback == "warn" and why not in self._unsigned:
             warnings.warn(f"{self.name} runs in NumPy: {why}", FallbackWarning, stacklevel=callers_level())
         self._unsigned[why] = why
@@ -233,14 +246,14 @@ class Accelerated(fast_path.WithPaths):
         try:
             return self._by_columns(args, kwargs)
         except UnsupportedError as error:
-            return self._without_signature(error, args, kwargs)
+            return like_columns(args, kwargs, self._without_signature(error, args, kwargs))
 
     # ---- stages
 
     def trace(self, *args: Any, **kwargs: Any) -> AcceleratedTraced:
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
-        (args, kwargs), _ = as_arrays((args, kwargs))
-        static, args, kwargs = self._split(args, kwargs)
+        args, kwargs, _ = as_arrays(args, kwargs)
+        static, args, kwargs = self._split(*tree.map_as_filled(as_record, (args, kwargs)))
         leaves, structure = tree.flatten_as_filled((args, kwargs))
         leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]
         return self._twin(leaves)._staged(static, structure, leaves)
@@ -315,7 +328,7 @@ class Accelerated(fast_path.WithPaths):
         def flat(*tracers: Any) -> list[Any]:
             with context.checks.active():
                 result = self._run_traced(context, static, structure, leaves, dict(zip(traced, tracers)))
-                found, out_tree = tree.flatten_as_filled(released(result))
+                found, out_tree = tree.flatten_as_filled(taken_apart(outside, released(result)))
                 owners = self._owners(found)
                 outputs.extend(self._output(context, leaf, owners) for leaf in found)
                 trees.append(out_tree)
@@ -378,7 +391,7 @@ class Accelerated(fast_path.WithPaths):
         return Output.of(context, leaf, owners)
 
     def _result_of(self, leaf: Any) -> Any:
-        return _result(leaf)
+        return computed_value(leaf)
 
     def _status(self, checks: Checks, results: Sequence[Any], precise: bool) -> list[Any]:
         return checks.status(results, precise)
@@ -386,7 +399,8 @@ class Accelerated(fast_path.WithPaths):
     def _runner(self, compiled: Any, leaves: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
         """From the leaves of a call, and what its guards captured, to its results."""
         run, count = compiled.run, compiled.traced.outside_inputs
-        take = gather(leaves, [n for n, leaf in enumerate(leaves) if is_dynamic(leaf)])
+        dynamic = [n for n, leaf in enumerate(leaves) if is_dynamic(leaf)]
+        take = gather(leaves, dynamic, {dynamic[k] for k in compiled.traced.unread if k < len(dynamic)})
         if not count:
             return lambda leaves, captured: run(take(leaves), leaves, captured)
         place = np.asarray
@@ -518,24 +532,16 @@ class Accelerated(fast_path.WithPaths):
 
     # ---- arguments
 
+    def _title(self, number: int, arguments: Any) -> str:
+        return f"argument {self._path(number, arguments)} of {self.name}"
+
     def _admitted(self, leaf: Any, number: int, arguments: Any) -> Any:
-        """An argument as it enters the signature; TypeError where it can neither be traced nor compared."""
-        if isinstance(leaf, Array):
-            return np.asarray(leaf)
-        if isinstance(leaf, np.ndarray) and type(leaf) not in (np.ndarray, np.memmap):
-            raise untraceable(
-                f"argument {self._path(number, arguments)} of {self.name} is a {type(leaf).__name__}, whose rules differ from those of ndarray",
-                "pass np.asarray(x)",
-            )
-        return leaf
+        return admitted(leaf, functools.partial(self._title, number, arguments))
 
     def _unhashable_argument(self, static: Any, leaves: Sequence[Any], arguments: Any) -> Exception:
         number = first_unhashable(leaves)
-        if number is None:
-            return self._unhashable(static)
-        return TypeError(
-            f"argument {self._path(number, arguments)} of {self.name} is a {type(leaves[number]).__name__}, which is no array and cannot be "
-            f"compared from call to call; pass arrays, numbers or hashable values ({current_source().short})"
+        return (
+            self._unhashable(static) if number is None else incomparable(leaves[number], self._title(number, arguments))
         )
 
     def within(self, context: Context) -> Callable[..., Any]:
@@ -561,13 +567,7 @@ class Accelerated(fast_path.WithPaths):
         args, kwargs = tree.unflatten(structure, inside)
         with config.using(enable_x64=True):
             result = self._function(context)(*args, **kwargs)
-        return tree.map_as_filled(lambda leaf: _result(leaf) if isinstance(leaf, TracedArray) else leaf, result)
-
-
-def _result(leaf: Any) -> Any:
-    if isinstance(leaf, Selected):
-        raise unknown_shape(leaf.line)
-    return in_order(leaf) if isinstance(leaf, TracedArray) else leaf
+        return tree.map_as_filled(lambda leaf: computed_value(leaf) if isinstance(leaf, TracedArray) else leaf, result)
 
 
 def accelerate(

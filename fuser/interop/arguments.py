@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
 
+from fuser.interop.numpy.context import untraceable
 from fuser.interop.outside import is_object
+from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 
@@ -60,12 +62,40 @@ def dtype_of(leaf: Any) -> np.dtype:
     return np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.dtype(type(leaf))
 
 
-def gather(leaves: Sequence[Any], numbers: Sequence[int]) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function from a call's leaves to those with these numbers as dense arrays; `leaves` are like the call's."""
+def gather(
+    leaves: Sequence[Any], numbers: Sequence[int], unread: Container[int] = ()
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from a call's leaves to those with these numbers as dense arrays; `leaves` are like the call's.
+
+    Of arrays with `unread` numbers, the elements are never read, and not copied to be dense.
+    """
     plain = tuple((n, type(leaves[n]) is np.ndarray and is_dense(leaves[n])) for n in numbers)
     if all(dense for _, dense in plain) and len(plain) == len(leaves):
         return list
-    return lambda leaves: [leaves[n] if dense else as_dense(leaves[n]) for n, dense in plain]
+    blank = {n: np.empty(np.shape(leaves[n]), dtype_of(leaves[n])) for n, dense in plain if n in unread and not dense}
+    take = blank.get
+    return lambda leaves: [
+        leaves[n] if dense else as_dense(leaves[n]) if (array := take(n)) is None else array for n, dense in plain
+    ]
+
+
+def admitted(leaf: Any, title: Callable[[], str]) -> Any:
+    """An argument as it enters a signature; UnsupportedError where its rules are not those of arrays."""
+    if isinstance(leaf, Array):
+        return np.asarray(leaf)
+    if isinstance(leaf, np.ndarray) and type(leaf) not in (np.ndarray, np.memmap):
+        raise untraceable(
+            f"{title()} is a {type(leaf).__name__}, whose rules differ from those of ndarray", "pass np.asarray(x)"
+        )
+    return leaf
+
+
+def incomparable(leaf: Any, title: str) -> TypeError:
+    """The error for an argument that cannot be compared."""
+    return TypeError(
+        f"{title} is a {type(leaf).__name__}, which is no array and cannot be "
+        f"compared from call to call; pass arrays, numbers or hashable values ({current_source().short})"
+    )
 
 
 def first_unhashable(leaves: Sequence[Any]) -> int | None:

@@ -41,32 +41,62 @@ tree.register_pytree_node(
 )
 
 
+_library_of_kind: dict[type, str] = {}  # of columns and frames
+
+
 def library_of(leaf: Any) -> str | None:
     """The library that an argument is a column or frame of."""
-    name = type(leaf).__module__.partition(".")[0]
-    return name if name in _LIBRARIES and isinstance(leaf, _kinds(name)) else None
+    kind = type(leaf)
+    found = _library_of_kind.get(kind)
+    if found is None:
+        name = kind.__module__.partition(".")[0]
+        if name in _LIBRARIES and issubclass(kind, _kinds(name)):
+            found = _library_of_kind[kind] = name
+    return found
 
 
 def _kinds(library: str) -> tuple[type, ...]:
     return tuple(getattr(sys.modules[library], kind) for kind in _LIBRARIES[library])
 
 
-def as_arrays(arguments: Any) -> tuple[Any, list[Any]]:
+def _is_frame(leaf: Any) -> bool:
+    """Whether a column or frame is a frame; to ask a Series for `columns` takes longer than a whole program."""
+    return any(kind.__name__ == "DataFrame" for kind in type(leaf).__mro__)
+
+
+_CONTAINERS = (list, tuple, dict)
+
+
+def _columns_of(args: Any, kwargs: Any) -> list[Any]:
+    """The columns and frames among a call's arguments."""
+    plain = not kwargs and not any(isinstance(arg, _CONTAINERS) for arg in args)
+    return [leaf for leaf in (args if plain else tree.leaves((args, kwargs))) if library_of(leaf)]
+
+
+def as_arrays(args: Any, kwargs: Any) -> tuple[Any, Any, list[Any]]:
     """The arguments with arrays in the place of columns and dicts in that of frames, and the columns and frames.
 
     UnsupportedError where they are of several libraries, differ in their rows, or hold what no array of numbers does.
     """
-    columns = [leaf for leaf in tree.leaves(arguments) if library_of(leaf)]
+    columns = _columns_of(args, kwargs)
     if columns:
         _check_rows(columns)
-        arguments = tree.map_as_filled(lambda leaf: _arrays(leaf) if library_of(leaf) else leaf, arguments)
-    return arguments, columns
+        if not kwargs and not any(isinstance(arg, _CONTAINERS) for arg in args):
+            return tuple([_arrays(arg) if library_of(arg) else arg for arg in args]), kwargs, columns
+        args, kwargs = tree.map_as_filled(lambda leaf: _arrays(leaf) if library_of(leaf) else leaf, (args, kwargs))
+    return args, kwargs, columns
 
 
 def with_columns(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """`function` of arrays, called with columns; results as long as these are columns like the first."""
-    (args, kwargs), columns = as_arrays((args, kwargs))
+    args, kwargs, columns = as_arrays(args, kwargs)
     return _LIKE[library_of(columns[0])](columns, function(*args, **kwargs))
+
+
+def like_columns(args: Any, kwargs: Any, result: Any) -> Any:
+    """What the library gave, as `with_columns` gives it: of the same types, whichever of both answers."""
+    columns = _columns_of(args, kwargs)
+    return _LIKE[library_of(columns[0])](columns, result)
 
 
 class ByColumns:
@@ -80,7 +110,7 @@ class ByColumns:
         self._ways: dict[Any, Callable[[Any, Any], Any]] = {}  # by the kinds and shapes of columns
 
     def __call__(self, args: Any, kwargs: Any) -> Any:
-        columns = [leaf for leaf in tree.leaves((args, kwargs)) if library_of(leaf)]
+        columns = _columns_of(args, kwargs)
         key = tuple([(type(column), column.shape) for column in columns])
         way = self._ways.get(key)
         if way is None:
@@ -93,7 +123,7 @@ class ByColumns:
         return self._of_columns(args, kwargs) if result is self._not_whole else result
 
     def _of_columns(self, args: Any, kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
+        return like_columns(args, kwargs, self._function(*args, **kwargs))
 
     def _trial(self, key: Any) -> Trial:
         def decided(ratio: float) -> None:
@@ -124,14 +154,27 @@ def _check_rows(columns: Sequence[Any]) -> None:
 
 def _arrays(leaf: Any) -> Any:
     """The memory of a column, or of the numeric columns of a frame by name."""
-    if not hasattr(leaf, "columns"):
+    if not _is_frame(leaf):
         return _array(leaf)
-    return Frame({name: _array(leaf[name]) for name in leaf.columns if _is_numeric(leaf[name])})
+    if library_of(leaf) == "polars":
+        return Frame({column.name: _array(column) for column in leaf if _is_numeric(column)})
+    names, memory = leaf.columns, getattr(leaf, "_iter_column_arrays", None)
+    if memory is None or not names.is_unique:
+        return Frame({name: _array(leaf[name]) for name in names if _is_numeric(leaf[name])})
+    pairs = zip(names, memory())  # without a Series of each column
+    return Frame({name: _without_nans(data, name) for name, data in pairs if type(data) is np.ndarray and _known(data)})
+
+
+_dtypes = frozenset(ALL_DTYPES)
+
+
+def _known(data: Any) -> bool:
+    return data.dtype in _dtypes
 
 
 def _is_numeric(column: Any) -> bool:
     dtype = column.dtype
-    return dtype in ALL_DTYPES if isinstance(dtype, np.dtype) else _is_polars(column) and dtype.is_numeric()
+    return dtype in _dtypes if isinstance(dtype, np.dtype) else _is_polars(column) and dtype.is_numeric()
 
 
 def _is_polars(column: Any) -> bool:
@@ -149,7 +192,11 @@ def _array(column: Any) -> np.ndarray:
     data = column.data if library_of(column) == "xarray" else column.to_numpy()
     if type(data) is not np.ndarray:
         raise untraceable(f"{name} lies in a {type(data).__name__} and cannot be traced", "use .compute() first")
-    if data.dtype.kind == "f" and data.size and np.isnan(data.min()):
+    return _without_nans(data, name)
+
+
+def _without_nans(data: np.ndarray, name: Any) -> np.ndarray:
+    if data.dtype.kind == "f" and data.size and (least := np.minimum.reduce(data, axis=None)) != least:
         raise untraceable(
             f"{name} has nans, which its library's sums leave out, and cannot be traced", "use fillna first"
         )
@@ -158,21 +205,27 @@ def _array(column: Any) -> np.ndarray:
 
 def _name(columns: Sequence[Any]) -> Any:
     """The name of a result: that of all columns, if they share one."""
-    names = {getattr(column, "name", None) for column in columns}
+    names = {None if _is_frame(column) else column.name for column in columns}
     return names.pop() if len(names) == 1 else None
 
 
 def _like_pandas(columns: Sequence[Any], result: Any) -> Any:
     pandas, index = sys.modules["pandas"], columns[0].index
+    count = len(index)
 
     def column(leaf: Any) -> Any:
-        return (
-            pandas.Series(leaf, index=index, name=_name(columns), copy=False) if _is_column(leaf, len(index)) else leaf
-        )
+        named = _is_column(leaf, count)
+        return pandas.Series(leaf, index=index, name=_name(columns), copy=False) if named else leaf
 
-    if _is_frame(columns[0], result, len(index)):
+    if _is_framed(columns[0], result, count):
         return pandas.DataFrame(result, index=index, copy=False)
-    return tree.map_as_filled(column, result)
+    return _mapped(column, result)
+
+
+def _mapped(column: Callable[[Any], Any], result: Any) -> Any:
+    if isinstance(result, _CONTAINERS):
+        return tree.map_as_filled(column, result)
+    return column(result) if isinstance(result, np.ndarray) else result
 
 
 def _like_polars(columns: Sequence[Any], result: Any) -> Any:
@@ -181,9 +234,9 @@ def _like_polars(columns: Sequence[Any], result: Any) -> Any:
     def column(leaf: Any) -> Any:
         return polars.Series(_name(columns) or "", leaf) if _is_column(leaf, count) else leaf
 
-    if _is_frame(columns[0], result, count):
+    if _is_framed(columns[0], result, count):
         return polars.DataFrame(result)
-    return tree.map_as_filled(column, result)
+    return _mapped(column, result)
 
 
 def _like_xarray(columns: Sequence[Any], result: Any) -> Any:
@@ -195,15 +248,20 @@ def _like_xarray(columns: Sequence[Any], result: Any) -> Any:
         made.name = _name(columns)
         return made
 
-    return tree.map_as_filled(array, result)
+    return _mapped(array, result)
 
 
 def _is_column(leaf: Any, count: int) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.shape == (count,)
 
 
-def _is_frame(like: Any, result: Any, count: int) -> bool:
-    return isinstance(result, dict) and hasattr(like, "columns") and all(_is_column(v, count) for v in result.values())
+def _is_framed(like: Any, result: Any, count: int) -> bool:
+    if not (isinstance(result, dict) and _is_frame(like)):
+        return False
+    return all(
+        _is_column(v, count) or (library_of(v) is not None and not _is_frame(v) and len(v) == count)
+        for v in result.values()
+    )
 
 
 _LIKE: dict[str | None, Callable[[Sequence[Any], Any], Any]] = {

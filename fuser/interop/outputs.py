@@ -14,7 +14,7 @@ from fuser.compile import Program
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order
-from fuser.interop.numpy.traced import Either, TracedArray
+from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.interop.outside import Known
 from fuser.ir.graph import Var
 from fuser.ir.types import ArrayType
@@ -66,6 +66,7 @@ class Owners:
 
 
 _SMALL_PART = 4
+MOST_WORK = 100  # to find out whether strided arrays share memory
 
 
 def _check_shared(owners: Sequence[TracedArray]) -> None:
@@ -91,6 +92,13 @@ def in_order(array: TracedArray) -> Any:
     """An array as the program computes it: with its axes in the order of its memory."""
     value = array.lifted()
     return value if array.order is None else bind(transpose_p, value, permutation=array.order)
+
+
+def computed_value(leaf: Any) -> Any:
+    """What the program computes for a result. UnsupportedError where its shape depends on values."""
+    if isinstance(leaf, Selected):
+        raise unknown_shape(leaf.line)
+    return in_order(leaf) if isinstance(leaf, TracedArray) else leaf
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ def _of_array(context: Context, array: TracedArray, owners: Owners) -> Output:
     if isinstance(array, Selected):
         raise unknown_shape(array.line)
     aval = ArrayType(array.shape, array.dtype)
-    if array.weak is Either:
+    if array.weak in EITHER:
         raise untraceable(
             "returning a Python number or a NumPy scalar, as values decide, cannot be traced", "return float(x)"
         )
@@ -232,9 +240,19 @@ def _writable(targets: Sequence[Any], leaves: Sequence[Any], captured: Sequence[
     for target in targets:
         if not isinstance(target, np.ndarray) or not target.flags.writeable or 0 in target.strides:
             return False
-        if len(arrays) > 1 and sum(np.may_share_memory(target, other) for other in arrays) > 1:
+        if len(arrays) > 1 and sum(_share_memory(target, other) for other in arrays) > 1:
             return False
     return True
+
+
+def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether arrays may share memory; fields of structured arrays, and columns, lie side by side and do not."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=MOST_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def happened(found: list[Any], watched: int) -> bool:

@@ -115,6 +115,10 @@ class Outside:
         number = self._standing.get(id(value))
         return None if number is None else self.hand_over(number)
 
+    def stands(self, value: Any) -> bool:
+        """Whether `value` stands for something that lies outside."""
+        return id(value) in self._standing
+
     def hand_over(self, number: int) -> int:
         """Have the guards give each call the value at this node; its position among those."""
         self.returned.append(number)

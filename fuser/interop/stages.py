@@ -65,6 +65,12 @@ class AcceleratedTraced(Traced):
         self.always_numpy = context.checks.always
 
     @property
+    def unread(self) -> set[int]:
+        """The inputs, by their numbers, of which the program reads nothing."""
+        read = {id(v) for eqn in self.graph.eqns for v in eqn.invars} | {id(v) for v in self.graph.outvars}
+        return {n for n, v in enumerate(self.graph.invars) if id(v) not in read}
+
+    @property
     def outside_names(self) -> list[str]:
         """What the user calls the inputs from outside."""
         return [self.guards.nodes[number].name for number in self.guards.captures[: self.outside_inputs]]

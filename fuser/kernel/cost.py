@@ -17,10 +17,11 @@ from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
-from fuser.kernel.index_set_splitting import Cut, cut
+from fuser.kernel.index_set_splitting import Cut, across_pieces, cut
 from fuser.kernel.kernel import Access, Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
 from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
+from fuser.kernel.short_rows import ROWS, rows_side_by_side
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
@@ -30,6 +31,7 @@ MOST_TOGETHER = 12  # values an element that this is done for, of one reduction
 MOST_ADDITIONS = 16  # that these values take: copies of a function's polynomial do not fit into registers
 OWN_VALUES = 3  # the same of each further reduction: a load, what is done with it, and a conversion between them
 OWN_ADDITIONS = 3
+LEAST_TILED = 16  # iterations along an axis from which tiles pay
 FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
 
@@ -95,19 +97,22 @@ class _Costs:
         self.nest = nest
         self.depth = {axis: number for number, axis in enumerate(nest)}
         self.vector = nest[-1] if nest else None
-        self.vectorised = vectorised and self.vector is not None and not self._in_turn()
+        self.vectors = vectorised and self.vector is not None
+        self.vectorised = self.vectors and not self._in_turn()
         self.times = [1.0]  # iterations of the loops up to each depth
         for axis in nest:
             self.times.append(self.times[-1] * loops.extents[axis])
-        self.crosswise = False  # in a piece whose vectors run along another axis
+        self.crosswise = False  # in pieces whose vectors run along another axis
+        self.columns = loops.extents[self.vector] if self.vector is not None else 1  # of the running piece
+        self.beside = False  # short rows along memory lie beside each other in vectors, by way of tiles
         self.of_node: dict[Scalar, int] = {}
         self.passing = 0.5 / 4 / target.operations  # seconds of a byte out of the nearest level, or into it
 
     def total(self, since: Sequence[float] | None = None) -> Estimate:
-        arithmetic, kept = 0.0, set[Scalar]()
-        for sweep in self.kernel.sweeps:
-            arithmetic += self.sweep(sweep, kept)
-            kept |= self.kept(sweep)
+        arithmetic = self.sweeps()
+        if self.vectors and rows_side_by_side(self.kernel, self.loops) is not None:
+            alone, self.beside, self.vectorised = arithmetic, True, True
+            arithmetic = min(alone, self.sweeps() + self.tiles())
         waiting = 0.0
         if self.kernel.loop is not None:
             assert self.kernel.loop.time is not None
@@ -122,6 +127,21 @@ class _Costs:
         return short and any(node.op == "scan" for sweep in self.kernel.sweeps for node in sweep.body)
 
     # Arithmetic.
+
+    def sweeps(self) -> float:
+        """Seconds of the runs over the reduced axes, one after the other."""
+        seconds, kept = 0.0, set[Scalar]()
+        for sweep in self.kernel.sweeps:
+            seconds += self.sweep(sweep, kept)
+            kept |= self.kept(sweep)
+        return seconds
+
+    def tiles(self) -> float:
+        """Seconds of bringing rows beside each other, each array once, and those that are written back."""
+        assert self.vector is not None
+        moved = {(index, param, out) for index, param, out in self._accesses() if index.coefficient(self.vector)}
+        numbers = sum(self.kernel.params[param].dtype.itemsize / 4 for _, param, _ in moved)
+        return self.times[-1] * numbers * self.target.shuffled
 
     def sweep(self, sweep: Sweep, kept: Collection[Scalar] = ()) -> float:
         """Seconds of one run, which reads back what earlier ones `kept`."""
@@ -138,7 +158,7 @@ class _Costs:
         total += self.compute(body, sweep.stores)
         everything = self.times[-1]
         rows = self.loops.count(self.loops.parallel)
-        inner = self.vector in self.loops.reduced
+        inner = self.vector in self.loops.reduced and not self.beside
         for node in sweep.reductions:
             unit = self.target.compute(f"reduce_{node.attr.reduction}", node.attr.accumulator.itemsize)
             total += unit * everything * self._waste() + (rows * self.target.combine if inner else 0)
@@ -176,20 +196,23 @@ class _Costs:
         )
         if found is None:
             return self.compute(sweep.row, sweep.row_stores)
-        return sum(self.piece(leaf, shares) for shares, leaf in self._leaves(found, {}))
+        self.crosswise = bool(self.target.tiled) and across_pieces(found, self.loops) is not None
+        seconds = sum(self.piece(leaf, shares) for shares, leaf in self._leaves(found, {}))
+        self.crosswise = False
+        return seconds
 
     def piece(self, leaf: Cut, shares: Mapping[Axis, float]) -> float:
         """Seconds of a piece, whose loops along some axes run for these shares of their iterations: what does not change along them
-        is computed as often as in the whole. Pieces of few columns have vectors along another axis, and lie beside each other by shuffles."""
-        whole = self.times
+        is computed as often as in the whole."""
+        times, columns, crosswise = self.times, self.columns, self.crosswise
         self.times = [
-            times * math.prod(share for axis, share in shares.items() if self.depth[axis] < depth)
-            for depth, times in enumerate(whole)
+            often * math.prod(share for axis, share in shares.items() if self.depth[axis] < depth)
+            for depth, often in enumerate(times)
         ]
-        across = self.vector is not None and self.vector in shares and len(self.nest) > 1 and bool(self.target.tiled)
-        self.crosswise = across and shares[self.vector] * self.loops.extents[self.vector] < self.target.vector // 4  # type: ignore[index]
+        self.columns = round(columns * shares.get(self.vector, 1)) if self.vector is not None else columns
+        self.crosswise |= self.columns == 1 and len(self.nest) > 1 and bool(self.target.tiled)  # vectors along the rows
         seconds = self.compute(leaf.nodes, leaf.stores)
-        self.times, self.crosswise = whole, False
+        self.times, self.columns, self.crosswise = times, columns, crosswise
         return seconds
 
     def _leaves(self, found: Cut, shares: Mapping[Axis, float]) -> Iterator[tuple[Mapping[Axis, float], Cut]]:
@@ -226,7 +249,7 @@ class _Costs:
 
     def alone(self, depth: int) -> float:
         """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
-        if self.crosswise and self.vectorised and depth:
+        if (self.crosswise or self.beside) and self.vectorised and depth:
             return 1.0
         if depth < len(self.nest) or not self.vectorised:
             return self.target.scalar
@@ -244,6 +267,8 @@ class _Costs:
         """Elements of the innermost loop: along the vector, and of short rows that are reduced together."""
         if self.vector is None:
             return math.prod(self.loops.extents.values())
+        if self.beside:
+            return ROWS
         extent = self.loops.extents[self.vector]
         if not self.across or extent >= SHORT_COLUMNS:
             return extent
@@ -276,7 +301,7 @@ class _Costs:
         stride = offset.coefficient(self.vector)
         if stride in (0, 1, -1):
             return seconds + plain * self._waste() * (2 if masked or stride < 0 else 1)
-        tiled = target.tiled and not self.kernel.reduced and self.kernel.loop is None
+        tiled = target.tiled and not self.kernel.reduced and self.kernel.loop is None and self.columns >= LEAST_TILED
         alone = target.tiled if tiled else target.strided
         if tiled and computed(offset) and not any(abs(offset.coefficient(axis)) == 1 for axis in self.nest):
             alone = target.strided + self.line(found)  # no axis is dense: rows at computed indices have no tiles

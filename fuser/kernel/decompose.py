@@ -19,6 +19,7 @@ from fuser.ir.types import BOOL, FLOATS, bfloat16, is_complex, is_inexact
 from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.lower_loop import with_loop
+from fuser.kernel.ranges import known_count
 from fuser.kernel.substitution import Substitution
 from fuser.partition.values import deep_recursion
 
@@ -377,7 +378,7 @@ def _shift(op: str) -> Rule:
     """Counts below 0 or beyond the width give 0."""
 
     def rule(a: Scalar, count: Scalar) -> Scalar:
-        if count.op == "const" and 0 <= int(count.attr) < a.dtype.itemsize * 8:
+        if known_count(count, a.dtype.itemsize * 8):
             return S.apply(op, a, count)
         inside = _in_range(a, count)
         return S.where(inside, S.apply(op, a, S.where(inside, count, 0)), 0)

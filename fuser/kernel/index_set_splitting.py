@@ -18,7 +18,11 @@ from fuser.ir.index import Affine, Atom, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.span import Spans, ends, span
 from fuser.kernel.kernel import Access, Store
+from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, in_order, operands
+
+MANY = 8  # pieces from which each thread goes through all of them for its own share of the iterations
+NARROW = 4  # elements along the vector, for which vectors run across pieces instead
 
 _TURNS = {"lt": (0,), "ge": (0,), "le": (1,), "gt": (1,), "eq": (0, 1), "ne": (0, 1)}
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -263,3 +267,11 @@ def _answer(op: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -> bo
     apart = a[1] < b[0] or b[1] < a[0]
     same = a[0] == a[1] == b[0] == b[1]
     return op == "ne" if apart else op == "eq" if same else None
+
+
+def across_pieces(found: Cut, loops: Loops) -> Axis | None:
+    """The axis that vectors run along instead, where the pieces are many, narrow and side by side along the usual one."""
+    wide = [axis for axis in loops.parallel if axis is not loops.vector and loops.extents[axis] > NARROW]
+    if not wide or loops.vector is None or found.axis is not loops.vector or len(found.parts) <= MANY:
+        return None
+    return wide[-1] if loops.extents[loops.vector] <= NARROW * len(found.parts) else None

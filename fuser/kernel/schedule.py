@@ -45,6 +45,7 @@ class Schedule:
     stages: int | None = None  # of a GPU program's pipeline
     tile: tuple[int, int] | None = None  # rows and columns of a GPU's or a TPU's program
     split_k: int | None = None  # parts of a product's contracted axis, which programs share out
+    stream_k: int | None = None  # programs that share out the steps of a product's last blocks
     grid: tuple[int, ...] | None = None  # programs of one launch; a result alone
     pieces: tuple[Schedule, ...] = ()  # where pieces differ from each other; a result alone
 
@@ -126,6 +127,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "warps": "{} warps".format,
     "stages": "{} pipeline stages".format,
     "split_k": "the contracted axis in {} parts".format,
+    "stream_k": "the last blocks' steps shared out to {} programs".format,
     "grid": lambda sides: f"a grid of {' × '.join(map(str, sides))}",
     "tile": lambda sides: f"programs of {sides[0]} × {sides[1]}",
 }

@@ -47,7 +47,7 @@ def _segments(
         x, ids = as_value(data, name), as_value(segment_ids, name)
         count = _count(name, ids, num_segments)
         clip = mode is not None and GatherScatterMode.from_any(mode) == GatherScatterMode.CLIP
-        ids = M.clip(ids, 0, max(count - 1, 0)) if clip else M.where(ids < 0, count, ids)
+        ids = M.clip(ids, 0, max(count - 1, 0)) if clip else ids
         sizes = (count, *x.shape[1:])
         step = ids.shape[0] if bucket_size is None or not ids.ndim else bucket_size
         parts = []
@@ -55,7 +55,11 @@ def _segments(
             empty = full(sizes, start(x.dtype), x.dtype)
             piece = slice(first, first + step)
             update = getattr(empty.at[ids[piece]], method)
-            options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
+            options = {
+                "indices_are_sorted": indices_are_sorted,
+                "unique_indices": unique_indices,
+                "wrap_negative_indices": False,
+            }
             parts.append(update(x[piece], mode="clip" if clip else "drop", **options))
         return parts[0] if len(parts) == 1 else whole(V.stack(parts), 0).astype(x.dtype)
 

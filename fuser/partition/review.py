@@ -8,6 +8,7 @@ repeats in each run what it does not keep, divides for every element, or has row
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 
 from fuser.ir.cost import element_seconds
@@ -21,12 +22,20 @@ MOST_EQNS = 48  # of a candidate, beyond which pricing its merges one by one tak
 
 
 def worth_it(candidate: Candidate, target: Target) -> bool:
-    """Whether a candidate's kernel reduces, or reads what it computes at computed indices, and has enough to do that its form could lose
-    what a launch is worth many times."""
-    formed = candidate.reduced or any(eqn.primitive.movement is Movement.GATHER for eqn in candidate.eqns)
-    if candidate.kind not in FUSIBLE or not formed or not 2 <= len(candidate.eqns) <= MOST_EQNS:
+    """Whether a candidate's kernel has a form that could lose what a launch is worth many times, and enough to do for that: it reduces,
+    reads what it computes at computed indices, computes values of a row or column for each element anew, or has tiles."""
+    if candidate.kind not in FUSIBLE or not 2 <= len(candidate.eqns) <= MOST_EQNS:
+        return False
+    gathers = any(eqn.primitive.movement is Movement.GATHER for eqn in candidate.eqns)
+    if not (candidate.reduced or gathers or len(candidate.innermost) > 1 or _repeats(candidate)):
         return False
     return target.scalar * alone(candidate, target) > target.alone
+
+
+def _repeats(candidate: Candidate) -> bool:
+    """Whether values have fewer elements than the candidate runs over."""
+    domain = math.prod(axis.extent for axis in candidate.axes)
+    return any(1 < v.aval.size < domain for eqn in candidate.eqns for v in eqn.outvars)
 
 
 def alone(candidate: Candidate, target: Target) -> float:
@@ -41,7 +50,7 @@ def alone(candidate: Candidate, target: Target) -> float:
 
 def suspicious(candidate: Candidate, seconds: float, target: Target) -> bool:
     """Whether the seconds of a candidate's kernel are more than its equations take by themselves."""
-    return seconds > target.margin * alone(candidate, target) + target.launch
+    return seconds > target.apart * alone(candidate, target) + target.launch
 
 
 def refusal(a: Candidate, b: Candidate, both: Candidate, price: Price) -> str | None:

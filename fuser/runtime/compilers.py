@@ -104,7 +104,7 @@ def beside(tasks: Iterable[Callable[[], Any]]) -> Iterator[None]:
 
 def _start(command: Sequence[str], folder: str) -> subprocess.Popen[str]:
     """The compiler in a process group of its own, so that what it starts can be killed with it; with an environment of its own, as
-    that of this process is being changed where a thread loads OpenMP meanwhile (`toolchain`): starting then failed with EFAULT."""
+    that of this process may be changed by a library in another thread meanwhile: starting then fails with EFAULT."""
     import subprocess  # with a warm cache no process is ever started, and the import takes milliseconds
 
     group = {"process_group": 0} if os.name == "posix" else {}

@@ -35,12 +35,13 @@ def flags(processor: str = "native") -> tuple[str, ...]:
 
 
 FLAGS = flags()
+PORTABLE = ("-O2", "-fPIC", "-std=gnu11", "-w", "-pipe")  # of code that is the same for all processors of a kind
 LIBRARIES = ("-lm",)
 
 
 def linking(version: str) -> tuple[str, ...]:
     """What a library is linked with, by what the compiler says of itself. GNU's is told the few files, as by itself it looks
-    through many more."""
+    through many more; and its OpenMP is left out where a library has the entry points itself."""
     if platform.system() != "Linux" or "clang" in version:
         return LIBRARIES
-    return ("-nostartfiles", "-nodefaultlibs", *LIBRARIES, "-lc", "-lgcc")
+    return ("-Wl,--as-needed", "-nostartfiles", "-nodefaultlibs", *LIBRARIES, "-lc", "-lgcc")

@@ -18,14 +18,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fuser.config import config, environment, whole_environment
 from fuser.errors import ToolchainError
-from fuser.runtime import compilers
+from fuser.runtime import compilers, sources
 from fuser.runtime.cache import DiskCache, default_cache, digest
 from fuser.runtime.core import native
 from fuser.runtime.device import cpu_count
-from fuser.runtime.flags import FLAGS, linking
+from fuser.runtime.flags import FLAGS, OPENMP, PORTABLE, linking
 
 CANDIDATES = ("cc", "gcc", "clang")
 _thread_counts: list[ctypes.c_int] = []  # in the libraries that have been loaded
@@ -33,7 +34,7 @@ _forked = False
 _locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)  # by library key
 os.register_at_fork(after_in_child=_locks.clear)
 _FORMAT = 1  # to be raised when the meaning of a cached library changes though its text does not
-_SPINS = "5000"  # some 10 microseconds
+_SHARES = re.compile(r"#pragma omp (parallel|for)|\bomp_\w+\(|\bteam_\w+\(")  # what a text has whose work threads share
 THREADS = "__attribute__((weak)) int fuser_threads = 1;"  # how a text declares the number of threads that it may use; `load_shared` sets it
 
 
@@ -150,17 +151,54 @@ def library_key(texts: Sequence[str], compiler: str) -> str:
     """The cache key of the library that the compiler makes of these translation units."""
     import json  # here: `import fuser` does without
 
+    version = compiler_version(compiler)
     parts = [
         _FORMAT,
         *texts,
         FLAGS,
-        linking(compiler_version(compiler)),
+        linking(version),
         os.path.realpath(compiler),
-        compiler_version(compiler),
+        version,
         processor(),
         tuning(compiler),
     ]
+    parts += [_team_entries()] if _has_team(texts, version) else []
     return digest(json.dumps(parts).encode())
+
+
+def _has_team(texts: Sequence[str], version: str) -> bool:
+    """Whether threads of the process's own team work for the library of these texts. Another compiler than gcc brings its OpenMP along."""
+    return bool(OPENMP) and "clang" not in version and any(_SHARES.search(text) for text in texts)
+
+
+def _team_text(name: str) -> str:
+    """A file of `runtime/kernels/team` with its header."""
+    return sources.read(f"team/{name}").replace('#include "team.h"', sources.read("team/team.h"))
+
+
+@functools.cache
+def _team_entries() -> str:
+    """The entry points of OpenMP that a library has, which go to the team."""
+    return _team_text("openmp.c")
+
+
+def _team_object(compiler: str) -> str:
+    """The path of these entry points as an object file, compiled once."""
+    import json
+
+    command = [compiler, *PORTABLE, "-c"]
+    cache, text = default_cache(), _team_entries()
+    key = digest(json.dumps([_FORMAT, text, *command, compiler_version(compiler)]).encode())
+    path = cache.get(key)
+    if path is None:
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="fuser-cc-") as folder:
+            source, target = os.path.join(folder, "team.c"), os.path.join(folder, "team.o")
+            pathlib.Path(source).write_text(text, encoding="utf-8")
+            compilers.run([[*command, "-o", target, source]], [source], lambda _: source, folder)
+            path = cache.put(key, ".o", pathlib.Path(target).read_bytes())
+    return os.fspath(path)
 
 
 def compile_shared(*texts: str) -> CompiledLibrary:
@@ -192,12 +230,13 @@ def compile_shared(*texts: str) -> CompiledLibrary:
 
 def load_shared(path: str | os.PathLike[str]) -> ctypes.CDLL:
     """The library in this process, its symbols kept apart from those of others. Raises ToolchainError."""
-    _load_openmp()
     try:
         library = ctypes.CDLL(os.fspath(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         raise ToolchainError(f"a compiled library cannot be loaded: {error}") from None
-    with contextlib.suppress(ValueError):  # it needs no threads
+    with contextlib.suppress(ValueError):  # the calling thread does all
+        ctypes.c_void_p.in_dll(library, "fuser_team").value = ctypes.addressof(_team())
+    with contextlib.suppress(ValueError):
         count = ctypes.c_int.in_dll(library, "fuser_threads")
         _thread_counts.append(count)
         count.value = thread_count()
@@ -226,53 +265,48 @@ def _set_threads(count: int | None, of_thread: bool = False) -> None:
         )
     for known in _thread_counts:
         known.value = thread_count()
-    if _load_openmp.cache_info().currsize and (openmp := _load_openmp()) is not None:
-        openmp.omp_set_num_threads(thread_count())  # for what asks OpenMP
+    if _team.cache_info().currsize:
+        _team().set_most(thread_count())
 
 
 @contextlib.contextmanager
 def without_team() -> Iterator[None]:
-    """What asks OpenMP in the calling thread (matrix products) gets this thread alone: others run the same program beside it."""
-    openmp = _load_openmp() if _load_openmp.cache_info().currsize else None
-    if openmp is None:
-        yield
-        return
-    before = openmp.omp_get_max_threads()
-    openmp.omp_set_num_threads(1)
+    """Kernels that the calling thread runs get this thread alone: others run the same program beside it."""
+    before = _team().set_limit(1)
     try:
         yield
     finally:
-        openmp.omp_set_num_threads(before)
+        _team().set_limit(before)
+
+
+class _Team(ctypes.Structure):
+    """`team_calls` of runtime/kernels/team/team.h."""
+
+    _fields_ = (
+        ("called_by_kernels", ctypes.c_void_p * 10),
+        ("set_most", ctypes.CFUNCTYPE(None, ctypes.c_int)),
+        ("set_limit", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)),
+        ("reset", ctypes.CFUNCTYPE(None)),
+    )
 
 
 @functools.cache
-def _load_openmp() -> ctypes.CDLL | None:
-    """Load GNU's OpenMP with as many threads as there are processors, short spins, and the ability to bear a fork.
-
-    By default its threads spin for milliseconds while they wait, and where other programs want the processors a kernel
-    of 100 microseconds then takes 12 milliseconds. 5,000 rounds are as fast as that default on an idle machine.
-    """
-    variables = {"OMP_NUM_THREADS": str(thread_count())}
-    if not (environment("GOMP_SPINCOUNT") or environment("OMP_WAIT_POLICY")):
-        variables["GOMP_SPINCOUNT"] = _SPINS
-    before = {name: environment(name) for name in variables}
-    for name, value in variables.items():
-        os.putenv(name, value)  # the library reads them as it is loaded; child processes must not see them
-    try:
-        openmp = ctypes.CDLL("libgomp.so.1")
-    except OSError:  # another compiler's OpenMP, or none
-        return None
-    finally:
-        for name, old in before.items():
-            os.unsetenv(name) if old is None else os.putenv(name, old)
+def _team() -> Any:
+    """The process's team of threads."""
+    if native is not None:
+        team = _Team.from_address(native.team_address)
+    else:
+        team = _Team.in_dll(ctypes.CDLL(os.fspath(compile_shared(_team_text("pool.c")).path)), "process_team")
+    team.set_most(thread_count())
     os.register_at_fork(after_in_child=_after_fork)
-    return openmp
+    return team
 
 
 def _after_fork() -> None:
-    """The threads do not survive a fork, and waiting for them would never end: the child's main thread works alone."""
+    """The threads do not survive a fork, and programs fork for as many children as there are processors: a child's threads work alone."""
     global _forked
     _forked = True
+    _team().reset()
     _set_threads(0)
 
 
@@ -321,20 +355,22 @@ def _compile(compiler: str, texts: Sequence[str], key: str, cache: DiskCache) ->
 
     try:
         with tempfile.TemporaryDirectory(prefix="fuser-cc-") as folder:
-            sources = [os.path.join(folder, f"kernel{number or ''}.c") for number in range(len(texts))]
-            for source, text in zip(sources, texts):
+            files = [os.path.join(folder, f"kernel{number or ''}.c") for number in range(len(texts))]
+            for source, text in zip(files, texts):
                 pathlib.Path(source).write_text(text, encoding="utf-8")
             target = os.path.join(folder, "kernel.so")
-            flags = (*FLAGS, *tuning(compiler))
+            flags, version = (*FLAGS, *tuning(compiler)), compiler_version(compiler)
+            team = (_team_object(compiler),) if _has_team(texts, version) else ()
+            flags += ("-DFUSER_TEAM",) if team else ()
             compile_to = [compiler, *flags, "-o", target]
             if len(texts) == 1:
-                final = [*compile_to, sources[0], *linking(compiler_version(compiler))]
+                final = [*compile_to, files[0], *team, *linking(version)]
             else:
-                objects = [f"{source}.o" for source in sources]
-                parts = [[compiler, *flags, "-c", "-o", o, source] for o, source in zip(objects, sources)]
-                compilers.run(parts, sources, keep, folder)
-                final = [*compile_to, *objects, *linking(compiler_version(compiler))]
-            compilers.run([final], sources[:1], keep, folder)
+                objects = [f"{source}.o" for source in files]
+                parts = [[compiler, *flags, "-c", "-o", o, source] for o, source in zip(objects, files)]
+                compilers.run(parts, files, keep, folder)
+                final = [*compile_to, *objects, *team, *linking(version)]
+            compilers.run([final], files[:1], keep, folder)
             if not os.path.isfile(target):
                 raise ToolchainError(
                     f"the C compiler {compiler} reported success (exit status 0) and wrote no library; it may be a wrapper "

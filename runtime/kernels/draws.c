@@ -200,26 +200,22 @@ static int64_t joined(const piece *p, int64_t entry) {
 int64_t draw(const uint64_t *words, const decoder *d, int64_t n, double *out, int64_t threads, piece *pieces) {
   const uint128_t state = (uint128_t)words[1] << 64 | words[0], step = (uint128_t)words[3] << 64 | words[2];
   int64_t done = 0, first = 0, entry = 0;
-  #pragma omp parallel num_threads(threads) if (threads > 1 && n >= 2 * PIECE)
-  {
-    const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
-    piece *mine = pieces + me;
-    while (team > 1 && n - done >= team * PIECE) {
-      decode_piece(mine, d, state, step, first + me * PIECE, me ? 0 : entry);
-      #pragma omp barrier
-      #pragma omp single
-      {
-        for (int64_t t = 0; t < team; ++t) {
-          piece *p = pieces + t;
-          p->skipped = t ? joined(p, entry) : 0;
-          if (p->skipped < 0) decode_piece(p, d, state, step, first + t * PIECE, entry), p->skipped = 0;
-          p->place = done;
-          done += p->count - p->skipped;
-          entry = p->end - PIECE;
-        }
-        first += team * PIECE;
-      }
-      memcpy(out + mine->place, mine->numbers + mine->skipped, (size_t)(mine->count - mine->skipped) * sizeof(double));
+  while (threads > 1 && n - done >= threads * PIECE) {
+    #pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t t = 0; t < threads; ++t) decode_piece(pieces + t, d, state, step, first + t * PIECE, t ? 0 : entry);
+    for (int64_t t = 0; t < threads; ++t) {
+      piece *p = pieces + t;
+      p->skipped = t ? joined(p, entry) : 0;
+      if (p->skipped < 0) decode_piece(p, d, state, step, first + t * PIECE, entry), p->skipped = 0;
+      p->place = done;
+      done += p->count - p->skipped;
+      entry = p->end - PIECE;
+    }
+    first += threads * PIECE;
+    #pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t t = 0; t < threads; ++t) {
+      const piece *p = pieces + t;
+      memcpy(out + p->place, p->numbers + p->skipped, (size_t)(p->count - p->skipped) * sizeof(double));
     }
   }
   stream s;

@@ -3,7 +3,7 @@
 // indices turn out to be in order, on the thread that has the first of them; only where there are few elements, each of a
 // fixed number of parts of the updates has a result of its own, combined in order.
 //
-// T is the type of an update as it is computed with, IN the type in memory, IDX that of indices; LOAD and SAVE convert,
+// T is the type of an update as it is computed with, IN the type in memory; LOAD and SAVE convert,
 // COMBINE(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES); COMBINE_ONE(a, u) is the same
 // for a number alone.
 #include <omp.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#define APART static __attribute__((noinline))  // with registers of its own, and vectors in loops over a block
 #define BLOCK 512
 #define MOST 16  // dimensions of a walk
 #define LANES (64 / (int64_t)sizeof(T) < 1 ? 1 : 64 / (int64_t)sizeof(T))
@@ -23,6 +24,7 @@
 #endif
 
 enum { IN_TURN, BY_RANGE, IN_PARTS, DISTINCT };
+enum { UNSIGNED = 16 };  // in the type of indices, beside its bytes
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -36,58 +38,117 @@ typedef struct {
 } component;
 
 typedef struct {
-  const IDX *indices;
+  const void *indices;
   const IN *updates;
   T always;  // the update, where there are no `updates`
   int64_t count, clip, components, walks, windows, elements;
   const component *component;
   const dimension *walk, *window, *run;
+  int64_t type;  // of the indices
 } plan;
 
-// For updates base … base + width: where each goes (below 0: nowhere), and where it lies.
-INLINE void offsets(const plan *p, int64_t base, int64_t width, int64_t *restrict offset, int64_t *restrict from) {
-  if (p->components == 1 && p->walks == 1) {
-    const component c = *p->component;
-    const dimension w = *p->walk;
-    const IDX *const at = p->indices + base;
-    #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) {
-      int64_t i = (int64_t)at[j];
-      i += i < 0 ? c.wrap : 0;
-      const int64_t inside = i < 0 ? 0 : i > c.high ? c.high : i;
-      offset[j] = p->clip | (i == inside) ? inside * c.step + (base + j) * w.offset : -1;
-      from[j] = (base + j) * w.update;
-    }
-    return;
+// Every type of an index, as CASE(number of the type, its name).
+#define TYPES(CASE) \
+  CASE(1, int8_t) CASE(2, int16_t) CASE(4, int32_t) CASE(8, int64_t) \
+  CASE(UNSIGNED + 1, uint8_t) CASE(UNSIGNED + 2, uint16_t) CASE(UNSIGNED + 4, uint32_t) CASE(UNSIGNED + 8, uint64_t)
+
+INLINE int64_t index_at(const plan *p, int64_t k) {
+#define CASE(number, name) case number: return (int64_t)((const name *)p->indices)[k];
+  switch (p->type) { TYPES(CASE) }
+#undef CASE
+  return -1;
+}
+
+// Indices first, first + stride, …, `count` of them, as int64; gives whether all are in 0 … high.
+APART int read_indices(const plan *p, int64_t first, int64_t stride, int64_t count, int64_t high, int64_t *restrict to) {
+  int64_t low = 0, top = 0;
+#define CASE(number, name) \
+  case number: { \
+    const name *restrict const at = (const name *)p->indices + first; \
+    if (stride == 1) { \
+      _Pragma("omp simd reduction(min:low) reduction(max:top)") \
+      for (int64_t j = 0; j < count; ++j) { \
+        const int64_t i = (int64_t)at[j]; \
+        to[j] = i, low = i < low ? i : low, top = i > top ? i : top; \
+      } \
+    } else { \
+      for (int64_t j = 0; j < count; ++j) { \
+        const int64_t i = (int64_t)at[j * stride]; \
+        to[j] = i, low = i < low ? i : low, top = i > top ? i : top; \
+      } \
+    } \
+    break; \
   }
-  if (p->walks == 1) {
-    const dimension w = *p->walk;
-    const int64_t count = p->components;
-    const IDX *const at = p->indices + base * count;
-    #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) from[j] = (base + j) * w.update, offset[j] = (base + j) * w.offset;
-    int64_t valid[BLOCK];
-    for (int64_t j = 0; j < width; ++j) valid[j] = 1;
-    for (int64_t n = 0; n < count; ++n) {
-      const component c = p->component[n];
-      #pragma omp simd
-      for (int64_t j = 0; j < width; ++j) {
-        int64_t i = (int64_t)at[j * count + n];
-        i += i < 0 ? c.wrap : 0;
-        const int64_t inside = i < 0 ? 0 : i > c.high ? c.high : i;
-        valid[j] &= p->clip | (i == inside);
-        offset[j] += inside * c.step;
-      }
+  switch (p->type) { TYPES(CASE) }
+#undef CASE
+  return low >= 0 && top <= high;
+}
+
+// Starts from indices, in place: wrapped and held inside; -1 in `nowhere` where that changes them.
+APART void hold_inside(const component *given, int64_t clip, int64_t count, int64_t *restrict to, int64_t *restrict nowhere) {
+  const component c = *given;
+  const int64_t tested = clip ? 0 : -1;
+  #pragma omp simd
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t i = to[j] + (to[j] < 0 ? c.wrap : 0);
+    const int64_t most = i > c.high ? c.high : i, inside = most < 0 ? 0 : most;
+    nowhere[j] |= (i != inside ? -1 : 0) & tested;
+    to[j] = inside;
+  }
+}
+
+// For updates base … base + width, in the dimension of one walk: where each goes, below 0 where that is nowhere; gives whether
+// all go somewhere.
+APART int targets(const plan *p, int64_t base, int64_t width, int64_t *restrict offset) {
+  const int64_t count = p->components, along = p->walk->offset;
+  int64_t part[BLOCK], nowhere[BLOCK];
+  int held = 0;
+  if (count != 1) memset(offset, 0, width * sizeof *offset);
+  for (int64_t n = 0; n < count; ++n) {
+    const component *const c = p->component + n;
+    int64_t *const to = count == 1 ? offset : part;
+    if (!read_indices(p, base * count + n, count, width, c->high, to)) {
+      if (!held) memset(nowhere, 0, width * sizeof *nowhere);
+      held = 1;
+      hold_inside(c, p->clip, width, to, nowhere);
     }
+    const int64_t step = c->step;
+    if (count != 1) {
+      #pragma omp simd
+      for (int64_t j = 0; j < width; ++j) offset[j] += part[j] * step;
+    } else if (step != 1) {
+      #pragma omp simd
+      for (int64_t j = 0; j < width; ++j) offset[j] *= step;
+    }
+  }
+  if (along) {
     #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) offset[j] = valid[j] ? offset[j] : -1;
+    for (int64_t j = 0; j < width; ++j) offset[j] += (base + j) * along;
+  }
+  if (!held) return 1;
+  int64_t any = 0;
+  #pragma omp simd reduction(|:any)
+  for (int64_t j = 0; j < width; ++j) {
+    any |= nowhere[j];
+    offset[j] |= nowhere[j];
+  }
+  return !any;
+}
+
+// For updates base … base + width: where each goes (below 0: nowhere), and where it lies.
+APART void offsets(const plan *p, int64_t base, int64_t width, int64_t *restrict offset, int64_t *restrict from) {
+  if (p->walks == 1) {
+    const int64_t step = p->walk->update;
+    targets(p, base, width, offset);
+    #pragma omp simd
+    for (int64_t j = 0; j < width; ++j) from[j] = (base + j) * step;
     return;
   }
   for (int64_t j = 0; j < width; ++j) {
     int64_t number = base + j, start = 0, lies = 0, valid = 1;
     for (int64_t c = 0; c < p->components; ++c) {
       const component part = p->component[c];
-      int64_t i = (int64_t)p->indices[number * p->components + c];
+      int64_t i = index_at(p, number * p->components + c);
       i += i < 0 ? part.wrap : 0;
       const int64_t inside = i < 0 ? 0 : i > part.high ? part.high : i;
       valid &= p->clip | (i == inside);
@@ -184,76 +245,81 @@ INLINE int put_short_runs(const plan *p, T *out, const int64_t *restrict offset,
 #undef RUNS
 }
 
-// Whether updates are single elements at one index each, which need no arrays of offsets.
+// Whether updates are single elements, which need no array of where they lie.
 static int elementary(const plan *p) {
-  return p->windows == 0 && p->run->extent == 1 && p->components == 1 && p->walks == 1 && p->component->high >= 0;
-}
-
-// Combines one such update with the array. In a `plain` one, indices count elements, and updates lie side by side.
-INLINE void put_element(const plan *p, const component c, const dimension w, T *out, int64_t j, int plain, int valued) {
-  int64_t i = (int64_t)p->indices[j];
-  i += i < 0 ? c.wrap : 0;
-  if (!plain && p->clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
-  if (__builtin_expect((uint64_t)i > (uint64_t)c.high, 0)) return;
-  T *const to = out + (plain ? i : i * c.step + j * w.offset);
-  *to = COMBINE_ONE(*to, valued ? (T)LOAD(p->updates[plain ? j : j * w.update]) : p->always);
+  return p->windows == 0 && p->run->extent == 1 && p->walks == 1;
 }
 
 // Updates begin[k] + j for j up to `count` into out[k * n]: one of each k in turn, since an update of an array waits for
 // the last one.
 INLINE void put_elements(const plan *given, T *out, const int64_t *begin, int64_t count, int64_t together, int plain, int valued) {
   const plan p = *given;  // which no store changes
-  const component c = *p.component;
-  const dimension w = *p.walk;
-  for (int64_t j = 0; j < count; ++j) {
-    #pragma GCC unroll 4
-    for (int64_t k = 0; k < together; ++k) put_element(&p, c, w, out + k * p.elements, begin[k] + j, plain, valued);
+  const int64_t lies = plain ? 1 : p.walk->update;
+  int64_t offset[TOGETHER][BLOCK];
+  for (int64_t base = 0; base < count; base += BLOCK) {
+    const int64_t width = least(BLOCK, count - base);
+    int somewhere = 1;
+    for (int64_t k = 0; k < together; ++k) somewhere &= targets(&p, begin[k] + base, width, offset[k]);
+#define PUT(all) \
+  for (int64_t j = 0; j < width; ++j) { \
+    _Pragma("GCC unroll 4") \
+    for (int64_t k = 0; k < together; ++k) { \
+      if (!(all) && offset[k][j] < 0) continue; \
+      T *const to = out + k * p.elements + offset[k][j]; \
+      *to = COMBINE_ONE(*to, valued ? (T)LOAD(p.updates[(begin[k] + base + j) * lies]) : p.always); \
+    } \
+  }
+    if (somewhere) PUT(1) else PUT(0)
+#undef PUT
   }
 }
 
-INLINE void combine_elements(const plan *p, T *out, const int64_t *begin, int64_t count, int64_t together) {
-  const int plain = p->component->step == 1 && p->walk->offset == 0 && !p->clip;
-  if (plain && p->updates && p->walk->update == 1) put_elements(p, out, begin, count, together, 1, 1);
-  else if (plain && !p->updates) put_elements(p, out, begin, count, together, 1, 0);
-  else if (p->updates) put_elements(p, out, begin, count, together, 0, 1);
-  else put_elements(p, out, begin, count, together, 0, 0);
+APART void combine_elements(const plan *p, T *out, const int64_t *begin, int64_t count, int64_t together) {
+  if (!p->updates) put_elements(p, out, begin, count, together, 0, 0);
+  else if (p->walk->update == 1) put_elements(p, out, begin, count, together, 1, 1);
+  else put_elements(p, out, begin, count, together, 0, 1);
 }
 
-// Whether updates are dense runs at one index each, which need no arrays of offsets either.
+// Whether updates are dense runs, which need no array of where they lie either.
 static int in_rows(const plan *p) {
-  const int dense = p->run->offset == 1 && p->run->update == 1 && p->updates;
-  return dense && p->windows == 0 && p->components == 1 && p->walks == 1 && p->component->high >= 0;
+  return p->run->offset == 1 && p->run->update == 1 && p->updates && p->windows == 0 && p->walks == 1;
 }
 
-// Combines such updates with the array. `packed` ones, and the rows that they go to, lie side by side, and their `length` is known to
-// the compiler.
+// Combines such updates with the array. `packed` ones lie side by side, and their `length` is known to the compiler; while they are
+// for one place, it stays in registers.
 INLINE void put_rows(const plan *given, T *out, int64_t first, int64_t last, const int64_t length, const int packed) {
   const plan p = *given;  // which no store changes
-  const component c = *p.component;
-  const dimension w = *p.walk;
-  for (int64_t j = first; j < last; ++j) {
-    int64_t i = (int64_t)p.indices[j];
-    i += i < 0 ? c.wrap : 0;
-    if (!packed && p.clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
-    if (__builtin_expect((uint64_t)i > (uint64_t)c.high, 0)) continue;
-    T *const to = out + (packed ? i * length : i * c.step + j * w.offset);
-    const IN *const u = p.updates + j * (packed ? length : w.update);
-    if (!packed) {
-      put_run(to, u, length);
-      continue;
+  const int64_t lies = packed ? length : p.walk->update;
+  int64_t offset[BLOCK];
+  for (int64_t base = first; base < last; base += BLOCK) {
+    const int64_t width = least(BLOCK, last - base);
+    targets(&p, base, width, offset);
+    for (int64_t j = 0; j < width; ++j) {
+      const int64_t here = offset[j];
+      if (__builtin_expect(here < 0, 0)) continue;
+      T *const to = out + here;
+      const IN *u = p.updates + (base + j) * lies;
+      if (!packed) {
+        put_run(to, u, length);
+        continue;
+      }
+      T sum[SHORT];
+      #pragma omp simd
+      for (int k = 0; k < length; ++k) sum[k] = COMBINE(to[k], (T)LOAD(u[k]));
+      for (; j + 1 < width && offset[j + 1] == here; ++j) {
+        u += length;
+        #pragma omp simd
+        for (int k = 0; k < length; ++k) sum[k] = COMBINE(sum[k], (T)LOAD(u[k]));
+      }
+      for (int k = 0; k < length; ++k) to[k] = sum[k];
     }
-    T sum[SHORT];
-    #pragma omp simd
-    for (int k = 0; k < length; ++k) sum[k] = COMBINE(to[k], (T)LOAD(u[k]));
-    for (int k = 0; k < length; ++k) to[k] = sum[k];
   }
 }
 
-static void combine_rows(const plan *p, T *out, int64_t first, int64_t last) {
+APART void combine_rows(const plan *p, T *out, int64_t first, int64_t last) {
   const int64_t length = p->run->extent;
-  const int packed = !p->clip && p->component->step == length && p->walk->update == length && p->walk->offset == 0;
 #define ROWS(length) case length: put_rows(p, out, first, last, length, 1); return;
-  switch (packed ? length : 0) {
+  switch (p->walk->update == length ? length : 0) {
     ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14) ROWS(15) ROWS(16)
     ROWS(32)
     default: put_rows(p, out, first, last, length, 0);
@@ -262,7 +328,7 @@ static void combine_rows(const plan *p, T *out, int64_t first, int64_t last) {
 }
 
 // Updates first … last, as far as they begin in low … high of the result.
-static void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
+APART void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
   int64_t offset[BLOCK], from[BLOCK];
   const int single = p->windows == 0 && p->run->extent == 1;
   const uint64_t span = high - low;
@@ -303,12 +369,14 @@ static void combine_windows(const plan *p, T *restrict out, int64_t first, int64
 }
 
 // Whether the indices of updates first … last + 1 ascend, a block at a time: nearly free where they do not.
-static int ascend(const IDX *restrict at, int64_t first, int64_t last) {
-  for (int64_t base = first; base < last; base += 4 * BLOCK) {
-    const int64_t end = least(base + 4 * BLOCK, last);
-    int descents = 0;
+APART int ascend(const plan *p, int64_t first, int64_t last) {
+  int64_t at[BLOCK + 1];
+  for (int64_t base = first; base < last; base += BLOCK) {
+    const int64_t width = least(BLOCK, last - base);
+    read_indices(p, base, 1, width + 1, 0, at);
+    int64_t descents = 0;
     #pragma omp simd reduction(|:descents)
-    for (int64_t j = base; j < end; ++j) descents |= at[j] > at[j + 1];
+    for (int64_t j = 0; j < width; ++j) descents |= at[j] > at[j + 1] ? -1 : 0;
     if (descents) return 0;
   }
   return 1;
@@ -317,40 +385,40 @@ static int ascend(const IDX *restrict at, int64_t first, int64_t last) {
 // Whether all updates have an offset of their own, in ascending order of their indices.
 static int in_order(const plan *p, int threads) {
   if (p->components != 1 || p->walks != 1 || p->walk->offset || p->count < 1) return 0;
-  const IDX *const at = p->indices;
-  const int64_t n = p->count - 1;
-  if (at[0] < 0 || (int64_t)at[n] < 0 || (int64_t)at[n] > p->component->high || !ascend(at, 0, least(n, BLOCK))) return 0;
+  const int64_t n = p->count - 1, top = index_at(p, n);
+  if (index_at(p, 0) < 0 || top < 0 || top > p->component->high || !ascend(p, 0, least(n, BLOCK))) return 0;
   int right = 1;
   #pragma omp parallel num_threads(threads) reduction(&:right)
   {
     const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
-    right = ascend(at, n * me / team, n * (me + 1) / team);
+    right = ascend(p, n * me / team, n * (me + 1) / team);
   }
   return right;
 }
 
 // The first update from `j` on with another index than the one before it.
 static int64_t next_run(const plan *p, int64_t j) {
-  while (j > 0 && j < p->count && p->indices[j] == p->indices[j - 1]) ++j;
+  while (j > 0 && j < p->count && index_at(p, j) == index_at(p, j - 1)) ++j;
   return j;
 }
 
 // Updates first … last, whose indices are in order: all those of one index together.
-static void combine_runs(const plan *p, T *restrict out, int64_t first, int64_t last) {
-  const IDX *const at = p->indices;
-  const int64_t step = p->component->step, lies = p->walk->update;
-  const int single = p->windows == 0 && p->run->extent == 1;
-  for (int64_t j = first; j < last;) {
-    const IDX here = at[j];
-    T *const to = out + here * step;
-    if (single && p->updates) {
-      T total = *to;
-      do total = COMBINE(total, (T)LOAD(p->updates[j * lies]));
-      while (++j < last && at[j] == here);
-      *to = total;
-    } else {
-      do put(p, out, here * step, j * lies);
-      while (++j < last && at[j] == here);
+APART void combine_runs(const plan *p, T *restrict out, int64_t first, int64_t last) {
+  const int64_t lies = p->walk->update;
+  if (!elementary(p) || !p->updates) {
+    combine_windows(p, out, first, last, 0, p->elements);
+    return;
+  }
+  int64_t offset[BLOCK];
+  for (int64_t base = first; base < last; base += BLOCK) {
+    const int64_t width = least(BLOCK, last - base);
+    targets(p, base, width, offset);
+    for (int64_t j = 0; j < width;) {
+      const int64_t here = offset[j];
+      T total = out[here];
+      do total = COMBINE_ONE(total, (T)LOAD(p->updates[(base + j) * lies]));
+      while (++j < width && offset[j] == here);
+      out[here] = total;
     }
   }
 }
@@ -374,23 +442,20 @@ static void combine_together(const plan *p, T *own, int64_t first, int64_t parts
 // Each part of the updates into a result of its own.
 static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) {
   const int64_t n = p->elements, step = elementary(p) && parts % TOGETHER == 0 && parts >= TOGETHER * threads ? TOGETHER : 1;
-  #pragma omp parallel num_threads(threads)
-  {
-    #pragma omp for schedule(dynamic)
-    for (int64_t part = 0; part < parts; part += step) {
-      T *const mine = own + part * n;
-      for (int64_t i = 0; i < n * step; ++i) mine[i] = NEUTRAL;
-      if (step > 1) combine_together(p, own, part, parts);
-      else combine_windows(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
-    }
-    #pragma omp for schedule(static)
-    for (int64_t base = 0; base < n; base += BLOCK) {
-      const int64_t end = least(base + BLOCK, n);
-      for (int64_t part = 0; part < parts; ++part) {
-        const T *const restrict mine = own + part * n;
-        #pragma omp simd
-        for (int64_t i = base; i < end; ++i) out[i] = COMBINE(out[i], mine[i]);
-      }
+  #pragma omp parallel for schedule(dynamic) num_threads(threads)
+  for (int64_t part = 0; part < parts; part += step) {
+    T *const mine = own + part * n;
+    for (int64_t i = 0; i < n * step; ++i) mine[i] = NEUTRAL;
+    if (step > 1) combine_together(p, own, part, parts);
+    else combine_windows(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
+  }
+  #pragma omp parallel for schedule(static) num_threads(threads)
+  for (int64_t base = 0; base < n; base += BLOCK) {
+    const int64_t end = least(base + BLOCK, n);
+    for (int64_t part = 0; part < parts; ++part) {
+      const T *const restrict mine = own + part * n;
+      #pragma omp simd
+      for (int64_t i = base; i < end; ++i) out[i] = COMBINE(out[i], mine[i]);
     }
   }
 }
@@ -398,13 +463,14 @@ static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) 
 
 // buffers: the array or 0 (one value everywhere), indices, updates or 0 (one value), the result, room.
 // sizes: windows, elements of the result, whether starts are clipped, most threads, how, parts, numbers of components,
-// walks and windows; the value of the array and of the updates where they are one; the components, the walks, the windows'
-// outer dimensions and their innermost one.
+// walks and windows; the value of the array and of the updates where they are one; the type of the indices; the components, the
+// walks, the windows' outer dimensions and their innermost one.
 void scatter(void **buffers, const int64_t *sizes) {
   const int64_t elements = sizes[1], how = sizes[4], parts = sizes[5];
   const int threads = (int)least(sizes[3], omp_get_max_threads());
-  plan p = {buffers[1], buffers[2], 0, sizes[0], sizes[2], sizes[6], sizes[7], sizes[8], elements};
-  p.component = (const component *)(sizes + 13);
+  plan p = {buffers[1], buffers[2], 0, sizes[0], sizes[2], sizes[6], sizes[7], sizes[8], elements, 0, 0, 0, 0, 0};
+  p.type = sizes[13];
+  p.component = (const component *)(sizes + 14);
   p.walk = (const dimension *)(p.component + p.components);
   p.window = p.walk + p.walks;
   p.run = p.window + p.windows;

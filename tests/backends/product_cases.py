@@ -9,6 +9,7 @@ import numpy as np
 
 import fuser.numpy as fnp
 from fuser.ir.types import ArrayType
+from fuser.kernel.schedule import Schedule
 
 Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
 
@@ -55,6 +56,11 @@ PRODUCTS: dict[str, Form] = {
     "parts of a long axis": (biased, (of("bfloat16", 16, 2048), of("bfloat16", 2048, 64), of("bfloat16", 64))),
     "parts of an odd axis": (biased, (of("bfloat16", 13, 2500), of("bfloat16", 2500, 40), of("bfloat16", 40))),
     "batched parts": (lambda x, w: fnp.tanh(x @ w), (of("bfloat16", 2, 16, 2048), of("bfloat16", 2, 2048, 64))),
+    "parts by streams": (biased, (of("bfloat16", 144, 3000), of("bfloat16", 3000, 64), of("bfloat16", 64))),
+    "parts of a batch's last blocks": (
+        lambda x, w: fnp.tanh(x @ w * 0.01),
+        (of("float16", 3, 180, 2140), of("float16", 3, 2140, 240)),
+    ),
     "parts, to float32": (
         lambda x, w: fnp.matmul(x, w, preferred_element_type="float32") * 0.01 + 1,
         (of("float16", 16, 2048), of("float16", 2048, 64)),
@@ -100,4 +106,9 @@ PRODUCTS: dict[str, Form] = {
         lambda x, w: fnp.matmul(x, w, preferred_element_type="bfloat16") * 0.1,
         (of("float8_e5m2", 40, 90), of("float8_e5m2", 90, 40)),
     ),
+}
+
+# What a case is asked to run by, where its sizes alone would choose something else.
+SCHEDULES = {
+    "parts of a batch's last blocks": Schedule(tile=(16, 64), stream_k=132),
 }

@@ -252,13 +252,18 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
         np.testing.assert_allclose(results[0].astype(np.float64), exact, rtol, atol=1e-2)
 
 
+SCATTERED = [
+    *((kind, how) for kind in ("float32", "int32") for how in ("add", "max", "min")),
+    *((kind, "add") for kind in ("float64", "int64")),
+    *((kind, "set") for kind in ("uint8", "uint32", "uint64")),
+]
 PREBUILT = {
     **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64", "float16", "bfloat16")},
     **{f"{name}_float32": (lambda name=name: GEMMS[name] + gemm_text(np.dtype("float32"), np.dtype("float32")), {name: f"{name}_float32_float32"}) for name in ("tables", "tables_of_rows")},
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
     **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
     "sort_float32_0": (lambda: sort_text(np.dtype("float32"), 0), {"sort": "sort_float32_0"}),
-    **{f"scatter_{kind}_{how}_int32": (lambda kind=kind, how=how: scatter_text(np.dtype(kind), how, np.dtype("int32")), {"scatter": f"scatter_{kind}_{how}_int32"}) for kind, how in (("float32", "add"), ("int32", "add"), ("uint32", "set"))},
+    **{f"scatter_{kind}_{how}": (lambda kind=kind, how=how: scatter_text(np.dtype(kind), how), {"scatter": f"scatter_{kind}_{how}"}) for kind, how in SCATTERED},
     **{f"fourier_{kind}": (lambda kind=kind: fourier_text(np.dtype(kind)), {"fourier": f"fourier_{kind}"}) for kind in ("float32", "float64")},
 }  # fmt: skip
 

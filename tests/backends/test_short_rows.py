@@ -450,11 +450,30 @@ def test_what_rows_have_one_of_is_written_out_in_vectors_of_rows(extent: int) ->
     (source,) = fuser.jit(scaled, backend="c").lower(x, g).sources
     (schedule,) = source.schedules.values()
     assert schedule.coalescing == 16
-    assert f"< {extent}; ++" in source.text
+    vectors = {5: "spread_8_float", 11: "spread_16_float"}  # lengths that compilers would write number by number
+    assert vectors.get(extent, f"< {extent}; ++") in source.text
     np.testing.assert_allclose(np.asarray(fuser.jit(scaled, backend="c")(x, g)), scaled(x, g), 0, 2e-6)
     chosen = lambda x, g: fnp.where(g[..., None] > 0, x, -x)
     want = np.where(g[..., None] > 0, x, -x)
     np.testing.assert_array_equal(np.asarray(fuser.jit(chosen, backend="c")(x, g)), want)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32", "float64", "bool"])
+@pytest.mark.parametrize("extent", [3, 5, 7, 12])
+def test_many_rows_share_a_block(extent: int, dtype: str) -> None:
+    """Blocks are larger the narrower and the more the rows are, and what they share, loaded or computed, ends in its own row."""
+    random = np.random.default_rng(extent)
+    x, b, g = (
+        random.integers(0, 2 if dtype == "bool" else 9, s).astype(dtype) for s in ((70_001, extent), extent, 70_001)
+    )
+    loaded = lambda x, b, g: (x + b) * g[:, None] if dtype != "bool" else (x | b) & g[:, None]
+    made = lambda x, b, g: (x + g[:, None]) * (g * 2 + 1)[:, None] if dtype != "bool" else x ^ ~g[:, None]
+    for function in (loaded, made):
+        run = fuser.jit(function, backend="c")
+        want = fuser.jit(function, backend="reference")(x, b, g)
+        np.testing.assert_array_equal(np.asarray(run(x, b, g)), np.asarray(want))
+    (schedule,) = fuser.jit(loaded, backend="c").lower(x, b, g).sources[0].schedules.values()
+    assert schedule.coalescing is None or (schedule.coalescing % 16 == 0 and schedule.coalescing > 16)
 
 
 def test_what_rows_share_is_read_with_their_stride_in_the_text():
@@ -472,3 +491,17 @@ def test_what_rows_share_is_read_with_their_stride_in_the_text():
         "2",
     }
     agree(lambda x: (vivid(x),), (x,), 1e-6)
+
+
+def test_short_rows_in_pieces_under_masks() -> None:
+    """Pieces one after the other in one scope, each under a mask of its own."""
+
+    def joined(x: Any, y: Any) -> Any:
+        return fnp.concatenate([fnp.exp(x), fnp.tanh(x + y), fnp.sin(y), fnp.roll(fnp.log1p(fnp.abs(x)), 3, 1)], 1)
+
+    for extent in (19, 30, 47):
+        random = np.random.default_rng(extent)
+        x, y = (random.standard_normal((70, extent)).astype(np.float32) for _ in range(2))
+        a, b = x.astype(np.float64), y.astype(np.float64)
+        wanted = np.concatenate([np.exp(a), np.tanh(a + b), np.sin(b), np.roll(np.log1p(np.abs(a)), 3, 1)], 1)
+        np.testing.assert_allclose(fuser.jit(joined, backend="c")(x, y), wanted, rtol=2e-6, atol=2e-6)

@@ -58,6 +58,7 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
         "scatters",
         "scatters in order",
         "counted scatters",
+        "orders",
         "selections",
         "transforms",
         "special values",

@@ -183,7 +183,7 @@ def loops(text: str) -> Iterator[tuple[int, int]]:
         indent = len(line) - len(line.lstrip())
         end = next(n for n in range(start + 1, len(lines)) if len(lines[n]) - len(lines[n].lstrip()) <= indent)
         body = "\n".join(lines[start + 1 : end])
-        copies = "__builtin_memcpy" in body  # of rows in pieces: vectors as they are
+        copies = "__builtin_memcpy" in body or "spread_" in body  # of rows in pieces: vectors as they are
         if "for (" not in body and "__asm__" not in body and not copies and re.search(r"\b(in|out|tile)\d+\)?\[", body):
             yield start, end
 

@@ -24,6 +24,7 @@ from fuser.trace.core import bind
 from tests.backends.attention_cases import ATTENTION, GRADIENTS, grouped
 from tests.backends.horizontal_launch_cases import HORIZONTAL
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
+from tests.backends.order_cases import ORDERS
 from tests.backends.product_cases import PRODUCTS
 from tests.backends.reduced_product_cases import REDUCED_PRODUCTS
 from tests.backends.scatter_cases import COUNTED, IN_ORDER, SCATTERS
@@ -286,6 +287,7 @@ DRAWN: dict[str, tuple[dict[str, Any], Callable[[str, Any], bool], Callable[[], 
     "products": (PRODUCTS, lambda name, types: False, None),
     "attention": ({**ATTENTION, **GRADIENTS}, lambda name, types: False, None),
     "reduced products": (REDUCED_PRODUCTS, lambda name, types: False, None),
+    "orders": (ORDERS, lambda name, types: "float32" in name, None),
     "selections": (SELECTIONS, lambda name, types: any(w in name for w in ("rounds", "float", "half")), None),
     "scatters": (SCATTERS, lambda name, types: name.split()[-1] in ("float32", "bfloat16", "float64"), None),
     "counted scatters": (COUNTED, lambda name, types: "float" in name, None),
@@ -389,6 +391,7 @@ def pairs() -> Iterator[tuple[str, Form]]:
     loops = ((f"loop {name}", form) for name, form in {**ONE_KERNEL, **WITH_LANES, **DTYPES}.items())
     draws = ((f"random {name}", form) for name, form in RANDOM.items())
     scatters = ((f"scatter {name}", form) for name, form in {**SCATTERS, **COUNTED}.items())
+    orders = ((f"order of {name}", form) for name, form in ORDERS.items())
     selections = ((f"selection {name}", form) for name, form in SELECTIONS.items())
     large = ((f"large {name}", form) for name, form in LARGE.items())
-    yield from itertools.chain(forms, draws, large, loops, scatters, selections)
+    yield from itertools.chain(forms, draws, large, loops, scatters, orders, selections)

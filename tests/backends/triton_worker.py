@@ -27,6 +27,7 @@ from fuser.ir.types import is_inexact
 from fuser.ops.family import CALLS
 from fuser.runtime.array import to_numpy
 from fuser.trace.core import bind
+from tests.backends.product_cases import SCHEDULES
 
 # dtype: (relative, absolute) error that a few operations may have against the reference
 TOLERANCE = {"float16": (4e-3, 4e-3), "bfloat16": (3e-2, 3e-2), "float32": (2e-5, 2e-5), "float64": (1e-11, 1e-11)}
@@ -71,7 +72,7 @@ def check(case: Case) -> str:
         WORKLOADS[name].slack if name in WORKLOADS else next((s for n, s in SLACK.items() if name.startswith(n)), 1.0)
     )
     try:
-        got = _flat(jit(function)(*arrays))
+        got = _flat(jit(function, schedule=SCHEDULES.get(name))(*arrays))
         with config.using(backend="reference"):
             want = _flat(jit(function)(*arrays))
     except Exception:

@@ -47,6 +47,9 @@ def same(wanted: Any, found: Any, tolerance: float | None = None) -> None:
         assert wanted.shape == found.shape, f"{found.shape} instead of {wanted.shape}"
         if isinstance(wanted, np.ndarray) and wanted.size:
             assert _steps(wanted) == _steps(found), f"strides {found.strides} instead of {wanted.strides}"
+        if wanted.dtype.names is not None:
+            assert wanted.tobytes() == found.tobytes()
+            return
         bound = TOLERANCES.get(wanted.dtype.name, 0.0) if tolerance is None else tolerance
         np.testing.assert_allclose(found, wanted, rtol=bound, atol=bound)
     elif isinstance(wanted, float):

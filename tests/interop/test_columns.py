@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import xarray as xr
 
 from fuser import accelerate, explain
 from fuser.errors import UnsupportedError
+from fuser.trace import tree
 
 
 @accelerate
@@ -125,3 +127,25 @@ def test_no_library_is_imported():
     code = "import sys, numpy, fuser; fuser.accelerate(lambda x: x + 1)(numpy.ones(3)); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pandas", "polars", "xarray", "scipy.ndimage", "scipy.signal"} & set(loaded)
+
+
+def test_results_are_of_one_type_whichever_answers() -> None:
+    """A dict of columns is a frame, and an array as long as the columns a column, whether the program or the library answers."""
+    frame = pd.DataFrame({"a": X, "b": X + 1})
+    functions = (
+        lambda t: {"double": t["a"] * 2, "sum": t["a"] + t["b"]},
+        lambda t: np.where(t["a"] > 1, t["a"], 0.0),
+        lambda t: (np.asarray(t["a"]) * 2, t["b"].sum(), [t["a"]]),
+    )
+    for library in (frame, pl.DataFrame({"a": X, "b": X + 1})):
+        for function in functions:
+            compiled = accelerate(function)
+            found = [compiled(library) for _ in range(50)]
+            assert len({repr(tree.map(type, result)) for result in map(_taken_apart, found)}) == 1
+    with_nans = frame.assign(a=np.nan)
+    assert type(accelerate(functions[0])(with_nans)) is pd.DataFrame
+    assert type(accelerate(functions[1])(with_nans)) is pd.Series
+
+
+def _taken_apart(result: Any) -> Any:
+    return result if isinstance(result, (tuple, list)) else [result]

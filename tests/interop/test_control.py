@@ -402,3 +402,42 @@ def test_code_without_its_source_stays_as_it_is() -> None:
     assert rewritten(scope["f"].__code__) is None
     assert rewritten((lambda x: x).__code__) is None
     assert fuser.accelerate(scope["f"], measure=False, backend="reference")(8.0) == 1.0
+
+
+def test_the_larger_of_a_number_and_an_int() -> None:
+    """`max(x, 0)` is an int of Python's or a NumPy scalar: both give the same where a float64 meets it."""
+
+    def soft_thresholds(x, limit):
+        out = np.zeros_like(x)
+        for _ in range(3):
+            for j in range(len(x)):
+                out[j] = np.sign(x[j]) * max(abs(x[j]) - limit, 0) / (2 if x[j] > 0.5 else x[0]) + out[j - 1]
+        return out, out.sum() * (0 if out[0] > 0.3 else out[1])
+
+    def hinge(x, limit):
+        loss = 0.0
+        for i in range(40):
+            loss += max(0, 1 - x[i % 3] * limit)
+        return float(loss)
+
+    def negated(x, limit):
+        return np.copysign(1.0, -max(x[0] - limit, 0))
+
+    def scaled(x, limit):
+        return x.astype(np.float32) * max(x[0] - limit, 0)
+
+    def divided(x, limit):
+        return max(x[0] - limit, 0) // 2 + x
+
+    x = np.array([0.9, -0.8, 0.95])
+    for function, whole in (
+        (soft_thresholds, True),
+        (hinge, True),
+        (negated, False),
+        (scaled, False),
+        (divided, False),
+    ):
+        accelerated = accelerate(function, backend="reference", measure=False)
+        for limit in (0.1, 0.7, 0.9, 2.0):
+            agrees(accelerated, function, (x, limit))
+        assert ("compiled whole" in accelerated.explain()) == whole, function

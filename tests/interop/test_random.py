@@ -75,3 +75,21 @@ def test_what_is_refused():
         accelerate(lambda x, rng: rng.poisson(x), fallback="error")(x, rng)
     with pytest.raises(UnsupportedError, match="give it a seed"):
         accelerate(lambda x: x + np.random.default_rng().random(3), fallback="error")(x)
+
+
+def test_the_stream_is_seeded_in_the_function():
+    from numpy.random import seed
+
+    def walks(x, count):
+        np.random.seed(count)
+        first = np.random.randn(count) + x[:count]
+        seed(count + 1)
+        HOLDER.legacy.seed(9)
+        return first.cumsum(), np.random.rand(2), np.random.randint(0, 9, 3) * x[:3], HOLDER.legacy.normal(size=2)
+
+    accelerated, x = accelerate(walks), np.arange(9.0)
+    for count in (4, 4, 5, 4):
+        ours, after = accelerated(x, count), np.random.rand()
+        np.testing.assert_equal(ours, walks(x, count))
+        assert np.random.rand() == after
+    assert "compiled whole" in accelerated.explain()

@@ -248,7 +248,7 @@ def test_arguments_that_are_no_arrays() -> None:
 
 
 @pytest.mark.parametrize(
-    "argument", [np.ma.array([1.0, 2.0], mask=[0, 1]), {1.5}, bytearray(b"ab"), np.rec.array([(1, 2.0)])]
+    "argument", [np.ma.array([1.0, 2.0], mask=[0, 1]), {1.5}, bytearray(b"ab"), np.rec.array([("a", "b")])]
 )
 def test_arguments_that_make_no_signature_run_in_numpy(argument: Any) -> None:
     accelerated = accelerate(lambda s: (type(s), len(s), s))

@@ -87,21 +87,23 @@ def test_a_scan_does_not_divide_for_the_position_of_each_element() -> None:
     np.testing.assert_allclose(fuser.jit(f)(x), expected, rtol=1e-5, atol=1e-4)
 
 
-def test_dear_functions_stay_out_of_scans_along_rows_too_short_for_vectors() -> None:
-    """Such a scan runs one number after the other, and so does what stands beside it in its loop."""
+def test_what_keeps_rows_apart_stays_out_of_scans_along_rows_too_short_for_vectors() -> None:
+    """Such a scan would run one number after the other, and so would what stands beside it in its loop: rows of an array made of every
+    second number lie beside each other."""
 
     def f(x):
         return fnp.exp(fnp.minimum(fnp.cumsum(fnp.where(x > 0, x * 0.5, x), axis=1), 5))
 
     short, long = (RNG.standard_normal(shape).astype(F32) * F32(0.1) for shape in ((3000, 8), (300, 80)))
-    plan = fuser.jit(f).lower(short).plan
-    assert kinds(plan)[-1] is Kind.ELEMENTWISE and "exp" in plan.groups[-1].ops
+    steps = lambda x: f(x[:, ::2])
+    plan = fuser.jit(steps).lower(np.repeat(short, 2, 1)).plan
+    assert kinds(plan) == [Kind.ELEMENTWISE, Kind.SCAN] and "exp" in plan.groups[-1].ops
     assert refused(plan)
-    assert kinds(fuser.jit(f).lower(long).plan) == [Kind.SCAN]
-    for x in (short, long):
+    assert kinds(fuser.jit(f).lower(long).plan) == kinds(fuser.jit(f).lower(short).plan) == [Kind.SCAN]
+    for function, x, given in ((f, short, short), (steps, short, np.repeat(short, 2, 1)), (f, long, long)):
         y = x.astype(np.float64)
         expected = np.exp(np.minimum(np.cumsum(np.where(y > 0, y * 0.5, y), axis=1), 5))
-        np.testing.assert_allclose(fuser.jit(f)(x), expected, rtol=1e-5)
+        np.testing.assert_allclose(fuser.jit(function)(given), expected, rtol=1e-5)
 
 
 def test_small_kernels_are_left_alone() -> None:

@@ -114,6 +114,15 @@ def _within(group: FusionGroup) -> Iterator[FusionGroup]:
             yield from _within(part)
 
 
+_TEAM_FOR = """#ifdef FUSER_TEAM
+int team_awake(long work, long most, int threads);  // runtime/kernels/team
+#else
+#define team_awake(work, most, threads) (threads)
+#endif
+// Threads for so much work, where up to `most` is done sooner by one.
+static inline int team_for(long work, long most, int threads) {
+  return work <= most ? 1 : team_awake(work, most, threads);
+}"""
 _FLOOR_DIV = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }"
 
 
@@ -127,6 +136,7 @@ def translation_unit(text: str, used: Counter[str]) -> str:
     before += [masking.HELPERS] if used["within"] or used["padded"] else []
     tuning = used[thread_tuning.TEAM_SIZE.name] or used[thread_tuning.TUNER.name]
     before += [toolchain.THREADS] if used["fuser_threads"] or tuning else []
+    before += [_TEAM_FOR] if used["team_for"] else []
     before += [thread_tuning.HELPERS] if tuning else []
     return "\n\n".join([*filter(None, before), text]) + "\n"
 

@@ -23,7 +23,7 @@ from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, Sp
 from fuser.backends.c.schedules.padded_rows import padded_rows
 from fuser.backends.c.schedules.reduction_tree import ReductionTree
 from fuser.backends.c.schedules.row_prices import row_prices
-from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
+from fuser.backends.c.schedules.staged_rows import StagedRows
 from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.backends.c.target import TARGET
 from fuser.kernel.complex_parts import split_complex
@@ -33,6 +33,7 @@ from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.kernel.short_rows import rows_side_by_side
 from fuser.kernel.unroll_reductions import unroll_reductions
 from fuser.kernel.unroll_residues import unroll_residues
 

@@ -17,6 +17,7 @@ from fuser.backends.c.function import (
     BUFFERS,
     NOTHING,
     SIZES,
+    TEAM_FOR,
     THREADS,
     Buffer,
     Code,
@@ -46,6 +47,7 @@ from fuser.kernel.emitter import axis_names, invariants
 from fuser.kernel.kernel import Kernel, Store, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes, operands, own_axes
+from fuser.kernel.ranges import without_test
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
@@ -132,18 +134,18 @@ class Emitter(Builder, Common):
         self.form()
         assert self.depth == 0
         comments, name = self.kernel.comments[:12], self.kernel.name
-        alone = self.alone() if self.team and self.threads and self.loops.parallel else None
+        team = self.argument(self.team_size()) if self.team and self.threads and self.loops.parallel else None
         body = (*self._parameters(), *self.statements)
         shared = Variable("state", "volatile int", pointer=True)
         state = (Buffer(shared, code(str(self.state)), " = {0}"),) if self.state else ()
-        if alone is None:
+        if team is None:
             return Module(name, (self.function((*state, *body), comments),))
         # Even a team of one costs 300 ns: what is small is called without. `omp for` then takes it for a team of one.
         share = Own("_share")
         arguments = (*ARGUMENTS, ("volatile int *", shared)) if state else ARGUMENTS
         call = code("{}({})", share, joined((variable for _, variable in arguments), ", "))
         calls = (
-            Do(code("if ({}) {{ {}; return; }}", alone, call)),
+            Do(code("if ({} == 1) {{ {}; return; }}", team, call)),
             Do(code("#pragma omp parallel num_threads({})", THREADS)),
             Do(code("{};", call)),
         )
@@ -232,15 +234,14 @@ class Emitter(Builder, Common):
 
     def count_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
-        are read and written where the count lies `within` the total alone."""
-        total = self.code("{}", total)
-        if first == "0":
-            last = masking.padded(total, lanes)
-        else:
-            last = code("{} + {}", first, masking.padded(code("{} - {}", total, first), lanes))
-        counter = self.count(name, first, last)
-        self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
-        return counter
+        are read and written where the count lies `within` the total alone. Its counter has 32 bits, as the elements have whose
+        mask is made of it."""
+        rest = self.code("{}", total) if first == "0" else self.code("({} - {})", total, first)
+        lane = self.count(f"{name}_lane", "0", masking.padded(rest, lanes), kind="int32_t")
+        self.inside = code("{}({}, {})", masking.WITHIN, lane, rest)
+        return self.let(
+            "int64_t", name, "{}" if first == "0" else "{0} + {1}", *((lane,) if first == "0" else (first, lane))
+        )
 
     def in_whole_vectors(
         self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
@@ -288,15 +289,10 @@ class Emitter(Builder, Common):
         extents = self.extents.values() if axes is None else [self.extents[axis] for axis in axes]
         return joined(extents, " * ") or code("1")
 
-    def alone(self) -> Code:
-        """The test by which one thread does the work alone."""
-        most = most_alone(self.kernel.nodes, self.kernel.stores, TARGET)
-        return self.argument(code(f"{{}} <= {most}", self.total()))
-
     def team_size(self) -> Code:
-        """The number of threads of a team that the function itself starts: one where the work is too small for more."""
+        """The number of threads for the work: one where it is too small for more."""
         most = most_alone(self.kernel.nodes, self.kernel.stores, TARGET)
-        return code(f"{{}} <= {most} ? 1 : {{}}", self.total(), THREADS)
+        return code(f"{{}}({{}}, {most}, {{}})", TEAM_FOR, self.total(), THREADS)
 
     def argument(self, expression: Code) -> Code:
         """The expression where the sizes have no names yet."""
@@ -338,7 +334,7 @@ class Emitter(Builder, Common):
         if self.inside is not None and node.op in ("lt", "ge") and self._near(node):
             test = code("{}({}, {})", masking.PRECEDES, *args)
             return test if node.op == "lt" else code("!{}", test)
-        value: Code = spell.TABLE.operation(node, args)
+        value: Code = spell.TABLE.operation(without_test(node), args)
         return value
 
     def _near(self, test: Scalar) -> bool:

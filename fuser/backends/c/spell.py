@@ -17,7 +17,7 @@ from fuser.backends.c import math as maths
 from fuser.backends.c.function import Code, Number, Part, Symbol, code
 from fuser.backends.table import Spelling, Table
 from fuser.ir.scalar import THREEFRY_TURNS, Scalar
-from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_complex, is_inexact
+from fuser.ir.types import BOOL, FLOATS, INTEGERS, KEY, bfloat16, is_complex, is_inexact
 
 # dtype: (type in memory, type of a local variable)
 TYPES: dict[np.dtype, tuple[str, str]] = {
@@ -121,13 +121,18 @@ _EXTREMES = [
     for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
 ]
 
-# The same of numbers alone, without branches on which of two is the greater, which nobody can predict.
+# The same of numbers alone, without branches on which of two is the greater, which nobody can predict. AVX-512's own instruction
+# orders zeros, but prefers numbers to nan.
 _EXTREMES += [
-    f"static inline {t} {name}_of_{t}_alone({t} a, {t} b) {{ typedef {t} f __attribute__((vector_size(16))); typedef int{bits}_t i __attribute__((vector_size(16))); "
+    f"static inline {t} {name}_of_{t}_alone({t} a, {t} b) {{\n#ifdef __AVX512DQ__\n"
+    f'{t} r; __asm__("vrange{s} ${mode}, %2, %1, %0\\n\\tvcmp{s} $3, %2, %1, %%k1\\n\\tvadd{s} %2, %1, %0%{{%%k1%}}" '
+    f': "=&v"(r) : "v"(a), "v"(b) : "k1"); return r;\n#else\n'
+    f"typedef {t} f __attribute__((vector_size(16))); typedef int{bits}_t i __attribute__((vector_size(16))); "
     f"const f x = {{ a }}, y = {{ b }}; const i first = x {order} y, same = x == y, none = x != x; "
-    f"i r = (i)x & first | (i)y & ~first; r = ((i)x {sign} (i)y) & same | r & ~same; r = (i)x & none | r & ~none; return ((f)r)[0]; }}"
-    for t, bits in (("float", 32), ("double", 64))
-    for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
+    f"i r = (i)x & first | (i)y & ~first; r = ((i)x {sign} (i)y) & same | r & ~same; r = (i)x & none | r & ~none; return ((f)r)[0];\n"
+    "#endif\n}"
+    for t, s, bits in (("float", "ss", 32), ("double", "sd", 64))
+    for name, order, sign, mode in (("maximum", ">", "&", 5), ("minimum", "<", "|", 4))
 ]
 
 # What a reduction holds after a value: nan once there was one. A choice by order alone is one instruction, made before that for nan.
@@ -281,6 +286,32 @@ def storage(dtype: np.dtype) -> str:
 def local(dtype: np.dtype) -> str:
     """The C type of a variable that holds an element."""
     return TYPES[dtype][1]
+
+
+def local_bytes(dtype: np.dtype) -> int:
+    """Bytes of such a variable: halves and smaller floats are widened."""
+    return {"float": 4, "double": 8}.get(local(dtype), dtype.itemsize)
+
+
+def spread(kind: str, count: int) -> str:
+    """The name of the helper that writes a value `count` times, as one vector of any alignment."""
+    return f"spread_{count}_{kind}"
+
+
+def _spread(kind: str, count: int, itemsize: int) -> str:
+    vector = f"vector_size({count * itemsize}), aligned({itemsize}), may_alias"
+    return (
+        f"static inline __attribute__((always_inline)) void {spread(kind, count)}({kind} *to, {kind} v) {{\n"
+        f"  typedef {kind} row __attribute__(({vector}));\n  *(row *)to = (row){{ {', '.join(['v'] * count)} }};\n}}"
+    )
+
+
+HELPERS |= {
+    spread(local(dtype), 1 << k): _spread(local(dtype), 1 << k, dtype.itemsize)
+    for dtype in (*INTEGERS, *FLOATS[2:])
+    for k in range(2, 7)
+    if dtype.itemsize << k <= 64
+}
 
 
 def load(dtype: np.dtype, place: Part) -> Code:

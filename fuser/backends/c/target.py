@@ -67,6 +67,7 @@ TARGET = Target(
     unrolled=8,  # pools of 2 by 4 take 0.6 of the time of two steps, of 3 by 3 1.1, of 4 by 4 2.5
     scratch=1 << 17,
     streamed=24e6,
+    exposed=0.25,
 )
 
 # The same of AMD's fourth generation of Zen: vectors pass in halves, and a line that is written whole is not read before.
@@ -75,7 +76,6 @@ ZEN = replace(
     levels=(Level(32e3, 150e9), Level(1e6, 92e9), Level(16e6, 77e9), Level(math.inf, 33e9)),
     operations=75e9,
     allocate=1,
-    exposed=0.25,
     products=104e9,
     strided=0.25e-9,
     gathered=0.4e-9,

@@ -18,6 +18,7 @@ from fuser.runtime.array import CARRIED
 
 # A target's platform: the threads of a warp.
 WARP = {"cuda": 32, "hip": 64}
+ONCE_A_BLOCK = 128  # bytes of stack for what stays the same from block to block, which is read once for each
 _NAMES = {"bool": "i1", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
@@ -31,7 +32,7 @@ def compile_ahead(source: KernelSource, platform: str, arch: int | str) -> list[
 
 def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str, **passing: Any) -> tuple[Launch, Any]:
     """A launch, or the first smaller one whose code keeps nothing on the stack and has the shared memory that the target gives, and its
-    compiled kernel; where there is none, the one that lacks least. `passing` is that of `compile_launch`."""
+    compiled kernel; where there is none, the one that lacks least. A program of many blocks may keep a few addresses there. `passing` is that of `compile_launch`."""
     least: tuple[int, Launch, Any] | None = None
     most = 1024 // WARP[platform]
     copies = copies_blocks(platform, arch)
@@ -39,6 +40,7 @@ def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str,
     for candidate in [c for c in taken if c.warps <= most] or taken[:1]:
         kernel = compile_launch(source, candidate, platform, arch, **passing)
         lacking = stack_bytes(kernel, platform) if launch.smaller else 0
+        lacking = max(0, lacking - ONCE_A_BLOCK) if candidate.persistent else lacking
         lacking += max(0, kernel.metadata.shared - shared_of_block(platform, arch))
         if least is None or lacking < least[0]:
             least = lacking, candidate, kernel

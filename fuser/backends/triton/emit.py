@@ -51,7 +51,14 @@ class Emitted:
 def _of_launch(launch: Launch) -> Schedule:
     sizes = launch.constants
     tile = (sizes["M_BLOCK"], sizes["N_BLOCK"]) if "M_BLOCK" in sizes else (sizes.get("ROWS", 1), launch.columns)
-    return Schedule(tile=tile, warps=launch.warps, stages=launch.stages, grid=(launch.grid,))
+    return Schedule(
+        tile=tile,
+        warps=launch.warps,
+        stages=launch.stages,
+        split_k=launch.split_k,
+        stream_k=launch.stream_k,
+        grid=(launch.grid,),
+    )
 
 
 def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:

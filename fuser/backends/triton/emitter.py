@@ -48,7 +48,8 @@ class Launch:
     on a GPU whose registers do not hold what this one keeps there, or that has no copies by `maps`, which are the first parameters;
     `persistent`: a program takes one block of the result after another, so that as many programs as run at once do; `registers`: the most
     that a thread may have on NVIDIA's GPUs, so that more programs run at once; 0 for as many as the compiler takes; `once_a_row`: the
-    buffer of each access that takes one element a row."""
+    buffer of each access that takes one element a row; `split_k`, `stream_k`: in how many parts, or by how many programs, steps of
+    a product are shared out."""
 
     function: str
     buffers: tuple[int, ...]
@@ -63,6 +64,8 @@ class Launch:
     persistent: bool = False
     registers: int = 0
     once_a_row: tuple[int, ...] = ()
+    split_k: int | None = None
+    stream_k: int | None = None
 
     @property
     def columns(self) -> int:

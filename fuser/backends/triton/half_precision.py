@@ -12,21 +12,25 @@ _BOTH = {name: f"half_{name}({{0}}, PTX)" for name in ("exp", "erf", "erfc")}
 # Operations of 16-bit floats by their dtype: how a kernel that has a constant PTX spells them.
 FUNCTIONS = {FLOATS[0]: _BOTH, bfloat16: {**_BOTH, "tanh": "half_tanh({0}, PTX)"}}
 
+
+def _of_unit(instruction: str) -> str:
+    """A function of x by one instruction where PTX says so."""
+    return f'tl.inline_asm_elementwise("{instruction} $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)'
+
+
 # Helper functions of generated files, each after those that it calls.
 HELPERS: dict[str, str] = {
-    "power_of_two": """def power_of_two(x, PTX: tl.constexpr):
+    "power_of_two": f"""def power_of_two(x, PTX: tl.constexpr):
     # 2**x of the special function unit, below 2**-22 off; 0 where that is below 2**-126.
     if PTX:
-        x = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+        x = {_of_unit("ex2.approx.ftz.f32")}
     else:
         x = tl.exp2(x)
     return x""",
     "half_exp": """def half_exp(x, PTX: tl.constexpr):
     # exp for results of 16 bits, below 2**-16 off: the square of an exponential that is never subnormal.
     if PTX:
-        root = tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 0.7213475204444817], dtype=tl.float32, is_pure=True, pack=1
-        )
+        root = power_of_two(x * 0.7213475204444817, PTX)
         x = root * root
     else:
         x = tl.exp(x)
@@ -74,17 +78,17 @@ HELPERS: dict[str, str] = {
     else:
         x = x.to(tl.bfloat16).to(tl.float32)
     return x""",
-    "half_tanh": """def half_tanh(x, PTX: tl.constexpr):
+    "half_tanh": f"""def half_tanh(x, PTX: tl.constexpr):
     # For results of 8 bits, 2**-11 off.
     if PTX:
-        x = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+        x = {_of_unit("tanh.approx.f32")}
     else:
         x = libdevice.tanh(x)
     return x""",
-    "reciprocal": """def reciprocal(x, PTX: tl.constexpr):
+    "reciprocal": f"""def reciprocal(x, PTX: tl.constexpr):
     # 1 / x of the special function unit, 1 ulp off, for x from 1 on.
     if PTX:
-        x = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+        x = {_of_unit("rcp.approx.ftz.f32")}
     else:
         x = 1.0 / x
     return x""",

@@ -1,13 +1,13 @@
 """Kernels of products: a block of the result a program, by `tl.dot`, with elementwise work on operands and result.
 
 On GPUs that copy blocks by themselves (TMA) arrays come by tensor maps, and a program takes one block of the result after another, so
-that it reads the next while it writes the last. Where a result has too few blocks for all multiprocessors, the contracted axis is shared
-out too: a first launch writes partial sums, a second one adds them up in a fixed order.
+that it reads the next while it writes the last. Where blocks do not fill the multiprocessors, alone or in their last round, the steps along
+the contracted axis are shared out (`product_cost.Division`): a first launch writes partial sums too, a second one adds them up in a fixed
+order.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from fuser.backends.triton import spell
 from fuser.backends.triton.emitter import Dims, Emitter, Function
 from fuser.backends.triton.matmul import Parts
-from fuser.backends.triton.product_cost import Choice, DotTile, Extents, candidates
+from fuser.backends.triton.product_cost import Choice, Division, DotTile, Extents, candidates
 from fuser.backends.triton.split_reduction import Scratch
 from fuser.backends.triton.tensor_maps import Copied, copied, text
 from fuser.ir.scalar import Scalar
@@ -26,7 +26,7 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 TOGETHER = 8  # rows of blocks that run beside each other, so that operands stay in the second cache
 MATRIX_BYTES = 2  # of numbers that matrix units multiply where they lie in shared memory
-SUMMED = DotTile(16, 64, 0, 4, 2)  # the block that adds up partial sums
+SUMMED = 16, 64, 4  # rows, columns and warps of a program that adds up partial sums
 
 
 def product(parts: Parts, asked: Schedule = NOTHING_ASKED) -> tuple[list[Function], Scratch]:
@@ -37,50 +37,68 @@ def product(parts: Parts, asked: Schedule = NOTHING_ASKED) -> tuple[list[Functio
     out = min(parts.kernel.params[store.param].dtype.itemsize for store in parts.stores)
     extents = Extents(counts["batch"], counts["m"], counts["n"], narrow, parts.dtype.itemsize, out, parts.tensor_float)
     found = [choice for choice in candidates(extents) if _is_asked(choice, asked)] or list(candidates(extents))
-    splits = found[0].splits
-    tiles = [_asked(t, asked) for t in dict.fromkeys(choice.tile for choice in found if choice.splits == splits)]
-    if asked.tile:
-        others = (choice.tile for choice in candidates(extents) if choice.splits == splits)
+    division = found[0].division
+    tiles = list(dict.fromkeys(_asked(choice.tile, asked) for choice in found if _alike(choice, found[0])))
+    if asked.tile and not division.streams:
+        others = (choice.tile for choice in candidates(extents) if _alike(choice, found[0]))
         tiles += [t for t in dict.fromkeys(others) if t not in tiles]
-    cells = splits * math.prod(counts.values())
-    scratch: Scratch = {"partial": (cells, np.dtype("float32"))} if splits > 1 else {}
+    cells = tiles[0].m * tiles[0].n * division.streams * division.pieces
+    scratch: Scratch = {"partial": (cells, np.dtype("float32"))} if division.streams else {}
     name = f"{parts.kernel.name}_0" if scratch else parts.kernel.name
-    functions = _variants(parts, loops, name, tiles, splits)
+    functions = _variants(parts, loops, name, tiles, division)
     if scratch:
-        functions.append(Summed(parts, loops, f"{parts.kernel.name}_1", SUMMED, splits).write())
+        streams, splits = found[0].streams or None, None if found[0].streams else found[0].splits
+        functions = [replace(f, launch=replace(f.launch, stream_k=streams, split_k=splits)) for f in functions]
+        functions.append(Summed(parts, loops, f"{parts.kernel.name}_1", tiles[0], division).write())
     return functions, scratch
 
 
 def _is_asked(choice: Choice, asked: Schedule) -> bool:
     shape = choice.tile.m, choice.tile.n
-    return (not asked.tile or shape == tuple(asked.tile)) and (not asked.split_k or choice.splits == asked.split_k)
+    if asked.tile and shape != tuple(asked.tile):
+        return False
+    if asked.stream_k:
+        return choice.streams == asked.stream_k
+    return not asked.split_k or (choice.splits, choice.streams) == (asked.split_k, 0)
+
+
+def _alike(choice: Choice, first: Choice) -> bool:
+    """Whether a tile may be in the place of the first one: any where blocks are whole, else that one, of whose size partial sums are."""
+    return choice.tile == first.tile if first.division.streams else not choice.division.streams
 
 
 def _asked(tile: DotTile, asked: Schedule) -> DotTile:
     return replace(tile, warps=asked.warps or tile.warps, stages=asked.stages or tile.stages)
 
 
-def _variants(parts: Parts, loops: Loops, name: str, tiles: list[DotTile], splits: int) -> list[Function]:
-    """The function with copies by tensor maps, where arrays lie so, and the one without; the launch has all smaller tiles behind it."""
+def _variants(parts: Parts, loops: Loops, name: str, tiles: list[DotTile], division: Division) -> list[Function]:
+    """The function with copies by tensor maps, where arrays lie so, and the one without; the launch has all smaller tiles behind it, and
+    those with fewer stages."""
     smaller = [t for t in tiles if t.m * t.n < tiles[0].m * tiles[0].n][:2]
     fewer = [replace(t, stages=2) for t in (tiles[0], *smaller)]
-    mapped = [Mapped(parts, loops, f"{name}_mapped", tile, splits) for tile in (tiles[0], *smaller)]
+    mapped = [Mapped(parts, loops, f"{name}_mapped", tile, division) for tile in (tiles[0], *smaller)]
     made = [form.write() for form in mapped if form.copies]
-    plain = [Product(parts, loops, name, tile, splits).write() for tile in dict.fromkeys((tiles[0], *smaller, *fewer))]
+    plain = [
+        Product(parts, loops, name, tile, division).write() for tile in dict.fromkeys((tiles[0], *smaller, *fewer))
+    ]
     first, *others = [function.launch for function in (*made, *plain)]
     texts = dict.fromkeys(function.text for function in (*made, *plain))
     return [Function("\n\n\n".join(texts), replace(first, smaller=tuple(others)))]
 
 
 class Product(Emitter):
-    """A block of the result a program, of one part of the contracted axis; blocks near each other run together."""
+    """A block of the result a program, or a piece of one; blocks near each other run together."""
 
-    def __init__(self, parts: Parts, loops: Loops, name: str, tile: DotTile, splits: int) -> None:
+    block_names = "M_BLOCK", "N_BLOCK"  # constants: what a block's rows and columns are
+
+    def __init__(self, parts: Parts, loops: Loops, name: str, tile: DotTile, division: Division) -> None:
         super().__init__(parts.kernel, loops, name)
-        self.parts, self.tile, self.splits = parts, tile, splits
+        self.parts, self.tile = parts, tile
         self.kinds = {kind: [a for a in loops.parallel if a in axes] for kind, axes in parts.kinds.items()}
         self.counts = {kind: loops.count(tuple(axes)) for kind, axes in self.kinds.items()}
-        if splits > 1:
+        whole = self.blocks
+        self.division = division if division.streams else Division(whole, 0, division.steps, 0)
+        if division.streams:
             self.scratch = {"partial": 0}
 
     @property
@@ -90,23 +108,26 @@ class Product(Emitter):
         return self.counts["batch"] * m * n
 
     def write(self) -> Function:
-        self.line(f"m_blocks = tl.cdiv({self.total('m')}, M_BLOCK)")
-        self.line(f"n_blocks = tl.cdiv({self.total('n')}, N_BLOCK)")
+        rows, columns = self.block_names
+        self.line(f"m_blocks = tl.cdiv({self.total('m')}, {rows})")
+        self.line(f"n_blocks = tl.cdiv({self.total('n')}, {columns})")
+        if self.division.streams:
+            self.line(f"steps = tl.cdiv({self.length}, K_BLOCK)")
         self._programs()
         tile = self.tile
-        constants = {"M_BLOCK": tile.m, "N_BLOCK": tile.n, "K_BLOCK": tile.k, "TOGETHER": TOGETHER}
-        function = self.finish(constants, self.programs, tile.warps, True, tile.stages)
-        elements = self.programs * tile.m * tile.n * self.steps
+        function = self.finish(self.constants(), self.division.items, tile.warps, True, tile.stages)
+        steps = -(-self.loops.extents[self.parts.k[0]] // tile.k)
+        elements = self.blocks * tile.m * tile.n * steps
         return replace(function, launch=replace(function.launch, elements=elements))
 
-    @property
-    def programs(self) -> int:
-        return self.blocks * self.splits
+    def constants(self) -> dict[str, int]:
+        tile = self.tile
+        return {"M_BLOCK": tile.m, "N_BLOCK": tile.n, "K_BLOCK": tile.k, "TOGETHER": TOGETHER}
 
     @property
-    def steps(self) -> int:
-        """Steps of a program's loop."""
-        return -(-self.loops.extents[self.parts.k[0]] // (self.tile.k * self.splits))
+    def length(self) -> str:
+        """The contracted axis's extent, as text."""
+        return self.extents[self.parts.k[0]]
 
     def _programs(self) -> None:
         """What a program does of the blocks."""
@@ -114,13 +135,47 @@ class Product(Emitter):
         self._block()
 
     def _block(self) -> None:
-        """One block of the result, number `program`."""
-        self.place_block()
-        self._products()
-        if self.splits > 1:
-            self.line(f"tl.store(partial + {self._cell('part')}, total, mask=m_inside & n_inside)")
-        else:
+        """Block number `program` of the result, or what this is a piece of."""
+        if not self.division.streams:
+            self.place_block("program")
+            self._products("0", self.length)
             self.finish_block()
+            return
+        self._piece()
+        self.place_block("number")
+        self._products("first", "last")
+        if self.division.whole:
+            self.open("if item < 0:")
+            self.finish_block()
+            self.close()
+            self.open("else:")
+        if self.division.pieces > 1:
+            self.open("if first < last:")
+        cell = "tl.arange(0, M_BLOCK)[:, None] * N_BLOCK + tl.arange(0, N_BLOCK)[None, :]"
+        self.line(f"tl.store(partial + item * (M_BLOCK * N_BLOCK) + {cell}, total)")
+        for _ in range((self.division.pieces > 1) + (self.division.whole > 0)):
+            self.close()
+
+    def _piece(self) -> None:
+        """Name the block and its steps that item number `program` is: a whole block, or one of a stream's pieces."""
+        self.division_sizes()
+        whole = bool(self.division.whole)
+        self.line(f"item = program{' - whole' if whole else ''}")  # below 0 for whole blocks
+        self.line("begin = item % streams * share")
+        self.line(f"end = tl.minimum(begin + share, {self.sizes(('shared',), self.division.shared)} * steps)")
+        self.line("own = begin // steps + item // streams")
+        for name, piece, block in (
+            ("number", "whole + own" if whole else "own", "program"),
+            ("first", "tl.maximum(begin - own * steps, 0) * K_BLOCK", "0"),
+            ("last", f"tl.minimum((end - own * steps) * K_BLOCK, {self.length})", self.length),
+        ):
+            self.line(f"{name} = tl.where(item < 0, {block}, {piece})" if whole else f"{name} = {piece}")
+
+    def division_sizes(self) -> None:
+        """Name what says who does which steps."""
+        for name in ("streams", "share", "whole"):
+            if value := getattr(self.division, name):
+                self.line(f"{name} = {self.sizes((name,), value)}")
 
     def finish_block(self) -> None:
         """The elementwise work on a block's sums, and its results."""
@@ -134,29 +189,14 @@ class Product(Emitter):
         """The number of elements along the axes of one kind, as text."""
         return " * ".join(self.extents[a] for a in self.kinds[kind]) or "1"
 
-    def blocks_text(self) -> str:
-        """`blocks` as text."""
-        return " * ".join(["m_blocks", "n_blocks", *(self.extents[a] for a in self.kinds["batch"])])
-
-    def _cell(self, part: str) -> str:
-        """Where a block's partial sums lie."""
-        rows, columns = self.total("m"), self.total("n")
-        matrix = f"({part} * ({self.total('batch')}) + batch)" if self.kinds["batch"] else part
-        return f"({matrix} * ({rows}) + m) * ({columns}) + n"
-
-    def place_block(self) -> None:
-        """Name the axes of block number `program`, the part of the contracted axis included."""
-        number = "program"
-        if self.splits > 1 and self.tile.k:
-            number = "block_of_part"
-            self.line(f"part = program // ({self.blocks_text()})")
-            self.line(f"{number} = program % ({self.blocks_text()})")
+    def place_block(self, number: str) -> None:
+        """Name the axes of a block by its number."""
         self.line(f"block = {number} % (m_blocks * n_blocks)")
         self.line("strip = block // (TOGETHER * n_blocks) * TOGETHER")
         self.line("height = tl.minimum(m_blocks - strip, TOGETHER)")
         self.line("block = block % (TOGETHER * n_blocks)")
-        self.line("first_m = (strip + block % height) * M_BLOCK")
-        self.line("first_n = block // height * N_BLOCK")
+        for name, place, side in zip("mn", ("(strip + block % height)", "block // height"), self.block_names):
+            self.line(f"first_{name} = {place} * {side}{self.corner(name)}")
         self.line("m = first_m + tl.arange(0, M_BLOCK)[:, None]")
         self.line("n = first_n + tl.arange(0, N_BLOCK)[None, :]")
         for name in ("m", "n"):
@@ -167,21 +207,18 @@ class Product(Emitter):
             self.line(f"batch = {number} // (m_blocks * n_blocks)")
             self.split("batch", self.kinds["batch"], frozenset())
 
-    def _products(self) -> None:
-        """Walk along the contracted axis."""
+    def corner(self, name: str) -> str:
+        """What lies between a block's first row or column and the program's, as text."""
+        return ""
+
+    def _products(self, first: str, last: str) -> None:
+        """Walk along the contracted axis, or a part of it."""
         self.line("total = tl.zeros((M_BLOCK, N_BLOCK), tl.float32)")
         before = dict(self.env)
         for order in self.parts.orders:  # what does not vary along the contracted axis
             self.define_all(n for n in order if not self._walks(n))
-        length = self.extents[self.parts.k[0]]
-        first, last = "0", length
-        if self.splits > 1:
-            share = self.sizes(("steps",), self.steps)
-            self.line(f"first = part * ({share} * K_BLOCK)")
-            self.line(f"last = tl.minimum(first + {share} * K_BLOCK, {length})")
-            first, last = "first", "last"
         self.open(f"for start in range({first}, {last}, K_BLOCK):")
-        texts = [self._side(number, length) for number in range(2)]
+        texts = [self._side(number, self.length) for number in range(2)]
         self.line(f"total = tl.dot({texts[0]}, {texts[1]}, total, {self._precision()})")
         self.close()
         self.env = before
@@ -249,8 +286,8 @@ class Product(Emitter):
 class Mapped(Product):
     """The same with copies by tensor maps, a program taking one block after another."""
 
-    def __init__(self, parts: Parts, loops: Loops, name: str, tile: DotTile, splits: int) -> None:
-        super().__init__(parts, loops, name, tile, splits)
+    def __init__(self, parts: Parts, loops: Loops, name: str, tile: DotTile, division: Division) -> None:
+        super().__init__(parts, loops, name, tile, division)
         self.copies: dict[Scalar, tuple[Copied, int, str]] = {}  # and the side that reads it, and the map's name
         if self.wide or parts.dtype.itemsize > MATRIX_BYTES:
             return
@@ -270,9 +307,10 @@ class Mapped(Product):
                     self.maps[f"map{len(self.maps)}"] = found.map
 
     def _programs(self) -> None:
-        count = self.blocks_text()
-        if self.splits > 1:
-            count += f" * {self.sizes(('splits',), self.splits)}"
+        matrices = [self.extents[a] for a in self.kinds["batch"]]
+        count = " * ".join(["m_blocks", "n_blocks", *matrices])
+        if self.division.streams:
+            count = self.sizes(("items",), self.division.items)
         self.open(f"for program in tl.range(tl.program_id(0), {count}, tl.num_programs(0), flatten=True):")
         self._block()
         self.close()
@@ -296,21 +334,41 @@ class Mapped(Product):
 
 
 class Summed(Product):
-    """The second launch of a product whose contracted axis is shared out: sums of all parts, and what is done with them."""
+    """The second launch of a product whose last blocks are shared out: sums of all pieces of one, and what is done with them."""
+
+    block_names = "M_TILE", "N_TILE"
+
+    def __init__(self, parts: Parts, loops: Loops, name: str, tile: DotTile, division: Division) -> None:
+        super().__init__(parts, loops, name, tile, division)
+        rows, columns, warps = SUMMED
+        self.whole_tile, self.tile = tile, DotTile(min(rows, tile.m), min(columns, tile.n), tile.k, warps, 2)
+
+    def write(self) -> Function:
+        function = super().write()
+        tile, sum_tile, division = self.whole_tile, self.tile, self.division
+        programs = division.shared * (tile.m // sum_tile.m) * (tile.n // sum_tile.n)
+        elements = division.written * tile.m * tile.n
+        return replace(function, launch=replace(function.launch, grid=programs, elements=elements))
+
+    def constants(self) -> dict[str, int]:
+        return {**super().constants(), "M_TILE": self.whole_tile.m, "N_TILE": self.whole_tile.n}
+
+    def corner(self, name: str) -> str:
+        return f" + corner_{name}"
 
     def _programs(self) -> None:
         self.line(f"program = {self.program()}")
-        self.place_block()
+        self.division_sizes()
+        self.line("own = program // ((M_TILE // M_BLOCK) * (N_TILE // N_BLOCK))")
+        self.line("corner_m = program // (N_TILE // N_BLOCK) % (M_TILE // M_BLOCK) * M_BLOCK")
+        self.line("corner_n = program % (N_TILE // N_BLOCK) * N_BLOCK")
+        self.place_block("(whole + own)" if self.division.whole else "own")
+        self.line(
+            "cell = (corner_m + tl.arange(0, M_BLOCK)[:, None]) * N_TILE + corner_n + tl.arange(0, N_BLOCK)[None, :]"
+        )
         self.line("total = tl.zeros((M_BLOCK, N_BLOCK), tl.float32)")
-        self.open(f"for part in range({self.sizes(('splits',), self.splits)}):")
-        self.line(f"total += tl.load(partial + {self._cell('part')}, mask=m_inside & n_inside, other=0)")
+        self.open("for stream in range(own * steps // share, tl.cdiv(own * steps + steps, share)):")
+        self.line("item = (own - stream * share // steps) * streams + stream")
+        self.line("total += tl.load(partial + item * (M_TILE * N_TILE) + cell)")
         self.close()
         self.finish_block()
-
-    @property
-    def programs(self) -> int:
-        return self.blocks
-
-    @property
-    def steps(self) -> int:
-        return self.splits

@@ -1,8 +1,8 @@
 """What a product of matrices costs on a GPU, which block of its result a program computes, and whether cuBLASLt is faster.
 
-In: a product's extents. Out: a `Choice`, the tile and the parts of the contracted axis that take least by the estimate, and seconds. A
+In: a product's extents. Out: a `Choice`, the tile and the division of the work that take least by the estimate, and seconds. A
 product takes the longest of its arithmetic (blocks in rounds over the multiprocessors), bytes from memory, bytes from the second cache,
-and of waiting for the tiles of each step. `RATES` are estimates of the share of the stated rate that such tiles reach, not
+and of waiting for the tiles of each step; partial sums are written and read besides. `RATES` are estimates of the share of the stated rate that such tiles reach, not
 measured; tuning (`fuser/backends/triton/tuning.py`) measures instead.
 """
 
@@ -20,6 +20,8 @@ LATENCY = 0.9e-6  # seconds from asking for a tile in memory to having it
 START = 2e-6  # seconds of a launch within a graph, its first tiles included
 LIBRARY = 1.08  # cuBLASLt's rate over that of a generated kernel with the same tile
 MOST_SPLITS = 32
+UNSURE = 1.05  # what an estimate may be wrong by
+LEAST_STEPS = 4  # of a part, or of a stream
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,50 @@ class Extents:
 
 
 @dataclass(frozen=True)
+class Division:
+    """Who does the steps along the contracted axis. Blocks up to number `whole` are a program's alone. The steps of the `shared` ones behind
+    them, `steps` each, are one row of steps, of which each of `streams` programs takes as many as the next (stream-K: Osama et al. 2023);
+    where a stream ends with a block this is split-K."""
+
+    whole: int
+    shared: int
+    steps: int
+    streams: int
+
+    @property
+    def share(self) -> int:
+        """Steps of a stream, no more than a block has."""
+        return -(-self.shared * self.steps // self.streams) if self.streams else 0
+
+    @property
+    def pieces(self) -> int:
+        """Blocks of which a stream has steps, at most."""
+        return 0 if not self.streams else 1 if self.steps % self.share == 0 else 2
+
+    @property
+    def items(self) -> int:
+        """What programs do one after another: blocks, then pieces of shared ones, of which some are empty."""
+        return self.whole + self.streams * self.pieces
+
+    def longest(self, units: int) -> int:
+        """Steps of the program that has most, with so many at once."""
+        return -(-self.whole // units) * self.steps + -(-self.streams // units) * self.share
+
+    @property
+    def written(self) -> int:
+        """Blocks of partial sums that are written and read again."""
+        return 0 if not self.streams else self.streams if self.pieces == 1 else self.streams + self.shared
+
+
+@dataclass(frozen=True)
 class Choice:
-    """A tile, in how many parts the contracted axis is summed, and the estimate in seconds."""
+    """A tile, in how many parts the contracted axis of each block is summed or how many streams share out the last blocks, and the estimate
+    in seconds."""
 
     tile: DotTile
     splits: int
+    streams: int
+    division: Division
     seconds: float
 
 
@@ -84,17 +125,17 @@ SMALLEST_OF_LIBRARY = 32 * 32
 
 def choose(extents: Extents, machine: Machine = REFERENCE) -> Choice:
     """The fastest tile and number of parts."""
-    return min(candidates(extents, machine), key=lambda c: c.seconds)
+    return candidates(extents, machine)[0]
 
 
 @functools.lru_cache(maxsize=4096)
 def candidates(extents: Extents, machine: Machine = REFERENCE) -> tuple[Choice, ...]:
-    """All tiles and parts that are worth a try, the fastest by the estimate first."""
+    """All tiles and divisions that are worth a try, the fastest by the estimate first; streams where they gain more than it may be wrong by."""
     found = []
     for tile, rate in _tiles(extents):
-        for splits in _splits(extents, tile, machine):
-            found.append(Choice(tile, splits, seconds(extents, tile, splits, rate, machine)))
-    return tuple(sorted(found, key=lambda c: c.seconds))
+        for splits, streams, division in _divisions(extents, tile, machine):
+            found.append(Choice(tile, splits, streams, division, seconds(extents, tile, division, rate, machine)))
+    return tuple(sorted(found, key=lambda c: c.seconds * (UNSURE if c.streams else 1)))
 
 
 def library_seconds(extents: Extents) -> float:
@@ -102,10 +143,10 @@ def library_seconds(extents: Extents) -> float:
     extents = replace(extents, tensor_float=False)
     faster, smallest = (LIBRARY, 0) if extents.on_matrix_units else (SINGLE_LIBRARY, SMALLEST_OF_LIBRARY)
     return min(
-        seconds(extents, tile, splits, rate * faster, REFERENCE)
+        seconds(extents, tile, division, rate * faster, REFERENCE)
         for tile, rate in _tiles(extents)
         if tile.m * tile.n >= smallest
-        for splits in _splits(extents, tile, REFERENCE, True)
+        for division in (_split(extents, tile, splits) for splits in _splits(extents, tile, REFERENCE, True))
     )
 
 
@@ -114,20 +155,20 @@ def epilogue_seconds(extents: Extents) -> float:
     return START + 2 * extents.batch * extents.m * extents.n * extents.out / REFERENCE.copy
 
 
-def seconds(extents: Extents, tile: DotTile, splits: int, rate: float, machine: Machine) -> float:
-    """The estimate of one tile and number of parts, at a share of the stated rate of arithmetic."""
+def seconds(extents: Extents, tile: DotTile, division: Division, rate: float, machine: Machine) -> float:
+    """The estimate of one tile and division of the work, at a share of the stated rate of arithmetic."""
     e = extents
-    blocks = e.batch * -(-e.m // tile.m) * -(-e.n // tile.n) * splits
-    steps = -(-e.k // (tile.k * splits))
-    rounds = -(-blocks // machine.units)
+    blocks, units = division.whole + division.shared, machine.units
+    longest = division.longest(units)
     rate *= machine.tensor_float if e.tensor_float else machine.products(e.itemsize)
-    arithmetic = rounds * steps * 2 * tile.m * tile.n * tile.k * machine.units / rate
+    arithmetic = longest * 2 * tile.m * tile.n * tile.k * units / rate
     memory = e.batch * ((e.m * e.k + e.k * e.n) * e.itemsize + e.m * e.n * e.out) / machine.copy
-    cache = blocks * steps * (tile.m + tile.n) * tile.k * e.itemsize / CACHE_BANDWIDTH
+    cache = blocks * division.steps * (tile.m + tile.n) * tile.k * e.itemsize / CACHE_BANDWIDTH
+    rounds = -(-(division.whole + division.streams) // units)
     together = max(1, min(rounds, machine.shared // max(1, _shared(tile, e.itemsize))))  # blocks that wait at once
-    waiting = rounds / together * steps * LATENCY / tile.stages
-    partial = 4 * e.batch * e.m * e.n * splits
-    combined = START + 2 * partial / CACHE_BANDWIDTH if splits > 1 else 0.0
+    waiting = longest / together * LATENCY / tile.stages
+    partial = 4 * tile.m * tile.n * division.written
+    combined = START + 2 * partial / CACHE_BANDWIDTH if division.streams else 0.0
     return START + max(arithmetic, memory, cache, waiting) + combined
 
 
@@ -147,14 +188,34 @@ def _tiles(extents: Extents) -> Iterator[tuple[DotTile, float]]:
             yield DotTile(m, n, 128 // extents.itemsize, warps, stages), rate
 
 
+def _blocks(extents: Extents, tile: DotTile) -> tuple[int, int]:
+    """The blocks of a result, and the steps of each."""
+    return extents.batch * -(-extents.m // tile.m) * -(-extents.n // tile.n), -(-extents.k // tile.k)
+
+
+def _divisions(extents: Extents, tile: DotTile, machine: Machine) -> Iterator[tuple[int, int, Division]]:
+    """The ways to divide the work of a tile, by parts of each block and by streams."""
+    for splits in _splits(extents, tile, machine):
+        yield splits, 0, _split(extents, tile, splits)
+    blocks, steps = _blocks(extents, tile)
+    division = Division(blocks - blocks % machine.units, blocks % machine.units, steps, machine.units)
+    if extents.on_matrix_units and division.share >= LEAST_STEPS:
+        yield 1, machine.units, division
+
+
+def _split(extents: Extents, tile: DotTile, splits: int) -> Division:
+    """The division in which each block's contracted axis has so many parts."""
+    blocks, steps = _blocks(extents, tile)
+    return Division(blocks, 0, steps, 0) if splits == 1 else Division(0, blocks, steps, blocks * splits)
+
+
 def _splits(extents: Extents, tile: DotTile, machine: Machine, library: bool = False) -> Iterator[int]:
     """Parts of the contracted axis: one, and powers of two while there are multiprocessors without work and steps to share; kernels of
     ours for float32 have one."""
-    blocks = extents.batch * -(-extents.m // tile.m) * -(-extents.n // tile.n)
-    steps, splits = -(-extents.k // tile.k), 1
+    (blocks, steps), splits = _blocks(extents, tile), 1
     while splits == 1 or (
         splits <= MOST_SPLITS
-        and 4 * splits <= steps
+        and LEAST_STEPS * splits <= steps
         and blocks * splits <= 2 * machine.units
         and (library or extents.on_matrix_units)
     ):

@@ -1,9 +1,10 @@
 """Stable orders of u32 words and of floats, row by row: short rows in registers, longer ones by radix sort.
 
-A pass orders by four bits: one launch counts each block's digits, one turns the counts of a digit into how many are in blocks before,
-and one moves words and positions. There a word's rank among those of its digit is counted by 16 counters of 8 bits, in four words, that
-are scanned along rows of a block. Results are the same in each run; nothing is added by atomics. Floats are moved as
-they are: the word that they are ordered by is made where a digit is read.
+A pass orders by up to eight bits: one launch counts each block's digits, one turns the counts of a digit into how many are in blocks before,
+and one moves words and positions. There a block is sorted by digit and place first, in registers, so that what is written to neighbouring
+places is written by neighbouring threads: by a bitonic network of minima and maxima, which take one instruction an element. Results are the
+same in each run; nothing is added by atomics. Floats are moved as they are: the
+word that they are ordered by is made where a digit is read.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ SHORT = 1024  # elements of a row that one program orders in registers
 BLOCK = 2048  # elements that a program counts, or moves
 FEW = 1 << 19  # elements up to which smaller blocks give more programs
 SMALL_BLOCK = 1024
-WIDE = 64  # elements of a row of a block, which counters of 8 bits count
-DIGIT_BITS = 4
-SCANNED = 4096  # counts that a program reads at once
+DIGIT_BITS = 8  # at most
+FEWEST_BITS = 4  # of a digit of short words
+SCANNED = 512  # blocks whose counts a program reads at once
+COUNTS = 4096  # counts that it reads at once
 # Elements that all passes move from which on torch's sort, whose writes are long runs, saves more than leaving the program costs: on an
-# H200 it takes 0.8 ms for 2^24 words with positions, where eight passes take 4.
+# H200 it takes 0.8 ms for 2^24 words with positions, where eight passes of four bits, of other kernels than these, took 4.
 MOST_MOVED = 1 << 23
 
 WORD_TEXT = '''
@@ -71,76 +73,87 @@ def order_rows(keys, ordered, positions, rows, length, ROWS: tl.constexpr, BLOCK
 
 LONG_TEXT = '''
 @triton.jit
-def digit_of(key, SHIFT: tl.constexpr):
-    return ((word_of(key) >> SHIFT) & 15).to(tl.int32)
+def digit_of(key, SHIFT: tl.constexpr, DIGITS: tl.constexpr):
+    return ((word_of(key) >> SHIFT) & (DIGITS - 1)).to(tl.int32)
 
 
 @triton.jit
-def add_each(a0, a1, a2, a3, b0, b1, b2, b3):
-    return a0 + b0, a1 + b1, a2 + b2, a3 + b3
+def bit_of(LOG: tl.constexpr, BIT: tl.constexpr):
+    """Whether a bit of a position among 2**LOG is set, by dimensions of two."""
+    shape: tl.constexpr = [1] * (LOG - 1 - BIT) + [2] + [1] * BIT
+    return tl.reshape(tl.arange(0, 2), shape)
 
 
 @triton.jit
-def counter_of(digit, w0, w1, w2, w3):
-    """The counter of a digit, of 8 bits."""
-    which = digit >> 2
-    word = tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
-    return ((word >> ((digit & 3) * 8).to(tl.uint32)) & 0xFF).to(tl.int32)
+def exchanged(words, down, LOG: tl.constexpr, BIT: tl.constexpr):
+    """The smaller of two words whose positions differ in a bit first, the larger one where the order is down."""
+    other = words ^ tl.xor_sum(words, LOG - 1 - BIT, True)
+    return tl.where((down ^ bit_of(LOG, BIT)) != 0, tl.maximum(words, other), tl.minimum(words, other))
+
+
+@triton.jit
+def sorted_words(words, LOG: tl.constexpr):
+    """2**LOG words in their order (Batcher 1968); `tl.sort` takes twice as many instructions."""
+    cube: tl.constexpr = [2] * LOG
+    words = tl.reshape(words, cube)
+    for stage in tl.static_range(1, LOG):
+        for step in tl.static_range(stage):
+            words = exchanged(words, bit_of(LOG, stage), LOG, stage - 1 - step)
+    for step in tl.static_range(LOG):
+        words = exchanged(words, 0, LOG, LOG - 1 - step)
+    return tl.reshape(words, [2**LOG])
 
 
 @triton.jit(do_not_specialize=["length", "blocks"])
-def count_digits(keys, counts, length, blocks, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
-    """How often each digit stands in a block: counts[row, digit, block]."""
+def count_digits(keys, counts, length, blocks, SHIFT: tl.constexpr, DIGITS: tl.constexpr, BLOCK: tl.constexpr):
+    """How often each digit stands in a block: counts[row, block, digit]."""
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < length
     key = tl.load(keys + row.to(tl.int64) * length + column, mask=inside, other=0)
-    found = tl.histogram(digit_of(key, SHIFT), 16, mask=inside)
-    tl.store(counts + (row * 16 + tl.arange(0, 16)) * blocks + block, found)
+    found = tl.histogram(digit_of(key, SHIFT, DIGITS), DIGITS, mask=inside)
+    tl.store(counts + tl.program_id(0) * DIGITS + tl.arange(0, DIGITS), found)
 
 
 @triton.jit(do_not_specialize=["blocks"])
-def place_digits(counts, befores, totals, blocks, SCANNED: tl.constexpr):
-    """The counts of a digit of a row as the number of its elements in blocks before: befores[row, block, digit]; and of all its elements."""
-    row, digit = tl.program_id(0) // 16, tl.program_id(0) % 16
-    before = tl.full((), 0, tl.int32)
+def place_digits(counts, befores, totals, blocks, DIGITS: tl.constexpr, SCANNED: tl.constexpr, TOGETHER: tl.constexpr):
+    """The counts of some digits of a row as the number of their elements in blocks before, and in all blocks."""
+    row = tl.program_id(0) // (DIGITS // TOGETHER)
+    digit = tl.program_id(0) % (DIGITS // TOGETHER) * TOGETHER + tl.arange(0, TOGETHER)
+    before = tl.zeros((TOGETHER,), tl.int32)
     for start in range(0, blocks, SCANNED):
-        block = start + tl.arange(0, SCANNED)
-        count = tl.load(counts + (row * 16 + digit) * blocks + block, mask=block < blocks, other=0)
-        scanned = before + tl.cumsum(count, 0) - count
-        tl.store(befores + (row * blocks + block) * 16 + digit, scanned, mask=block < blocks)
+        block = (start + tl.arange(0, SCANNED))[:, None]
+        place = (row * blocks + block) * DIGITS + digit[None, :]
+        count = tl.load(counts + place, mask=block < blocks, other=0)
+        tl.store(befores + place, before[None, :] + tl.cumsum(count, 0) - count, mask=block < blocks)
         before += tl.sum(count, 0)
-    tl.store(totals + row * 16 + digit, before)
+    tl.store(totals + row * DIGITS + digit, before)
 
 
 @triton.jit(do_not_specialize=["length", "blocks"])
-def move_digits(keys, positions, befores, totals, new_keys, new_positions, length, blocks, SHIFT: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+def move_digits(keys, positions, befores, totals, new_keys, new_positions, length, blocks, SHIFT: tl.constexpr, DIGITS: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
     """Each element behind those of lower digits, of blocks before, and of its digit before it in the block."""
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
-    column = block * BLOCK + tl.arange(0, BLOCK // WIDE)[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
+    lane = tl.arange(0, BLOCK)
+    column = block * BLOCK + lane
     inside = column < length
     start = row.to(tl.int64) * length
     key = tl.load(keys + start + column, mask=inside, other=0)
-    digit = digit_of(key, SHIFT)
-    one = inside.to(tl.uint32) << ((digit & 3) * 8).to(tl.uint32)
-    which = digit >> 2
-    c0, c1 = tl.where(which == 0, one, 0), tl.where(which == 1, one, 0)
-    c2, c3 = tl.where(which == 2, one, 0), tl.where(which == 3, one, 0)
-    s0, s1, s2, s3 = tl.associative_scan((c0, c1, c2, c3), 1, add_each)
-    t0, t1, t2, t3 = tl.sum(c0, 1)[:, None], tl.sum(c1, 1)[:, None], tl.sum(c2, 1)[:, None], tl.sum(c3, 1)[:, None]
-    digits = tl.arange(0, 16)
-    of_rows = counter_of(digits[None, :], t0, t1, t2, t3)
-    total = tl.load(totals + row * 16 + digits)
-    first = tl.cumsum(total, 0) - total + tl.load(befores + (row * blocks + block) * 16 + digits) - 1
-    base = tl.cumsum(of_rows, 0) - of_rows + first[None, :]
-    place = start + (counter_of(digit, s0, s1, s2, s3) + tl.gather(base, digit, 1))
+    digit = digit_of(key, SHIFT, DIGITS)
+    word = sorted_words(tl.where(inside, digit, DIGITS) * BLOCK + lane, LOG)  # those beyond the end come last
+    source = word % BLOCK
+    digits = tl.arange(0, DIGITS)
+    count = tl.histogram(digit, DIGITS, mask=inside)
+    total = tl.load(totals + row * DIGITS + digits)
+    before = tl.load(befores + tl.program_id(0) * DIGITS + digits)
+    first = tl.cumsum(total, 0) - total + before - (tl.cumsum(count, 0) - count)
+    place = start + (tl.gather(first, tl.minimum(word // BLOCK, DIGITS - 1), 0) + lane)
     if KEYS:
-        tl.store(new_keys + place, key, mask=inside)
+        tl.store(new_keys + place, tl.gather(key, source, 0), mask=inside)
     if POSITIONS:
-        if FIRST:
-            position = column.to(tl.int32)
-        else:
-            position = tl.load(positions + start + column, mask=inside, other=0)
+        position = block * BLOCK + source
+        if not FIRST:
+            position = tl.gather(tl.load(positions + start + column, mask=inside, other=0), source, 0)
         tl.store(new_positions + place, position, mask=inside)
 '''
 
@@ -251,10 +264,11 @@ class Sort:
         return [Launch("order_rows", (keys, *written), (self.rows, self.length), constants, grid, warps)]
 
     def _passes(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
-        passes, block = -(-self.bits // DIGIT_BITS), SMALL_BLOCK if self.aval.size <= FEW else BLOCK
-        blocks = -(-self.length // block)
-        counts, befores = (buffers.take(self.rows * 16 * blocks, POSITION) for _ in range(2))
-        totals = buffers.take(self.rows * 16, POSITION)
+        passes, block = moved(1, self.bits), SMALL_BLOCK if self.aval.size <= FEW else BLOCK
+        width, blocks = max(FEWEST_BITS, -(-self.bits // passes)), -(-self.length // block)
+        digits = 1 << width
+        counts, befores = (buffers.take(self.rows * digits * blocks, POSITION) for _ in range(2))
+        totals = buffers.take(self.rows * digits, POSITION)
         none = totals  # the buffer of positions that no pass writes
         last = (
             buffers.take(self.aval.size, self.aval.dtype) if ordered is None else ordered,
@@ -265,20 +279,31 @@ class Sort:
             spare = none if positions is None else buffers.take(self.aval.size, POSITION)
             other = buffers.take(self.aval.size, self.aval.dtype), spare
         scanned = min(SCANNED, max(2, 1 << (blocks - 1).bit_length()))
+        together = min(digits, COUNTS // scanned)
+        scan = {"DIGITS": digits, "SCANNED": scanned, "TOGETHER": together}
         of_blocks = self.rows * blocks, 4  # programs, warps
-        of_digits = self.rows * 16, max(1, scanned // 512)
+        of_digits = self.rows * (digits // together), max(1, scanned * together // 1024)
         made: list[Launch] = []
         source, sizes = (keys, none), (self.length, blocks)
         for number in range(passes):
             final = number == passes - 1
             target = last if (passes - 1 - number) % 2 == 0 else other
-            digit = {"SHIFT": number * DIGIT_BITS, "BLOCK": block}
-            wanted = {"KEYS": not final or ordered is not None, "POSITIONS": positions is not None}
-            how = {**digit, **wanted, "FIRST": number == 0, "WIDE": WIDE}
+            digit = {"SHIFT": number * width, "DIGITS": digits, "BLOCK": block}
+            wanted = {
+                "KEYS": not final or ordered is not None,
+                "POSITIONS": positions is not None,
+                "LOG": block.bit_length() - 1,
+            }
             made += [
                 Launch("count_digits", (source[0], counts), sizes, digit, *of_blocks),
-                Launch("place_digits", (counts, befores, totals), (blocks,), {"SCANNED": scanned}, *of_digits),
-                Launch("move_digits", (*source, befores, totals, *target), sizes, how, *of_blocks),
+                Launch("place_digits", (counts, befores, totals), (blocks,), scan, *of_digits),
+                Launch(
+                    "move_digits",
+                    (*source, befores, totals, *target),
+                    sizes,
+                    {**digit, **wanted, "FIRST": number == 0},
+                    *of_blocks,
+                ),
             ]
             source = target
         return made

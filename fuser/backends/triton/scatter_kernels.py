@@ -20,7 +20,6 @@ from fuser.partition.group import FusionGroup, Refusal
 TILE = 2048  # elements of a block of updates
 WIDEST = 64  # columns of one
 COPIED = 1024  # elements that one program copies
-FEW_PASSES = 5  # up to which orders of targets take less than torch's sums
 MOST_TARGETS = 1 << 30  # that int32 counts, and those of a block beyond
 
 COMBINE = {
@@ -157,10 +156,12 @@ def refusal(eqn: Eqn) -> str | None:
 def _slower(eqn: Eqn, rows: int, count: int) -> str | None:
     """Why torch takes less: it orders more targets faster, but multiplies by one scan for each doubling of their number, and has one thread
     count, then add, all updates of an element, of which there are many where elements are few."""
-    reduction, passes = eqn.params["reduction"], radix_sort.moved(1, max(1, rows.bit_length()))
     if count >= MOST_TARGETS:
         return f"torch combines {count} rows"
-    if reduction == "prod" or count * passes <= radix_sort.MOST_MOVED or (reduction == "sum" and passes <= FEW_PASSES):
+    if (
+        eqn.params["reduction"] in ("prod", "sum")
+        or radix_sort.moved(count, rows.bit_length()) <= radix_sort.MOST_MOVED
+    ):
         return None
     return f"torch's radix sort takes less for {count} targets among {rows}"
 

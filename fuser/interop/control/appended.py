@@ -21,7 +21,7 @@ from fuser.interop.control.values import Differs, Kind, kind_of, leaves_of, lift
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.layout import order_of
 from fuser.interop.numpy.rows import packed, rows
-from fuser.interop.numpy.traced import Either, TracedArray
+from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.lax.values import literal
 from fuser.ops import movement as V
 from fuser.ops.dynamic import dynamic_update_slice_p
@@ -98,7 +98,7 @@ class Appended:
             raise Differs("a list")  # rows have the order of C
         copies = [TracedArray(context, leaf.value) if array else leaf for leaf, array in zip(leaves, is_array)]
         kinds = [kind_of(leaf, "an item of a list") for leaf in copies]
-        if not kinds or any(kind.weak is Either for kind in kinds):
+        if not kinds or any(kind.weak in EITHER for kind in kinds):
             raise Differs("a list")  # of items without leaves a row tells nothing
         if self._arrays is None:
             self._kinds, self._structure, self._whole = kinds, structure, whole

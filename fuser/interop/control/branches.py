@@ -16,7 +16,7 @@ from fuser.interop.control.values import Differs, kind_of, leaves_of
 from fuser.interop.numpy.checks import Checks, masked_by, notice, telling
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.rows import extreme_of, packed
-from fuser.interop.numpy.traced import Either, TracedArray
+from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.lax import control as lax
 from fuser.lax.elementwise import select
 from fuser.ops import elementwise as E
@@ -111,7 +111,7 @@ class Branches:
         pythons = set()
         for name, kinds in carry.kinds.items():
             for n, kind in enumerate(kinds):
-                if kind.weak is Either:
+                if kind.weak in EITHER:
                     self.mixed = True
                     found = [side for side in sides if side.weak(name, n) is None]
                     if self.scalars and len(found) == 1:

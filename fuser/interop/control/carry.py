@@ -11,7 +11,7 @@ import numpy as np
 
 from fuser.interop.control.exits import RESULT
 from fuser.interop.control.state import UNBOUND, Log
-from fuser.interop.control.values import Differs, Kind, agreed, kind_of, leaves_of, lifted, same
+from fuser.interop.control.values import Differs, Kind, agreed, is_exact, kind_of, leaves_of, lifted, same
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.traced import TracedArray
@@ -34,12 +34,14 @@ class Carry:
     structures: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, list[Kind]] = field(default_factory=dict)
     arrays: list[TracedArray] = field(default_factory=list)
+    exact: dict[str, list[bool]] = field(default_factory=dict)  # whether a leaf is no int, or one that float64 holds
     shared: dict[str, list[int]] = field(default_factory=dict)  # memory that variables may have afterwards
 
     def add(self, name: str, value: Any) -> None:
         """Carry a variable, of the kind of this value."""
         leaves, structure = leaves_of(value, name)
         self.structures[name], self.kinds[name] = structure, [kind_of(leaf, name) for leaf in leaves]
+        self.exact[name] = [kind.weak is not int or is_exact(leaf) for kind, leaf in zip(self.kinds[name], leaves)]
 
     def join(self, name: str, values: Sequence[Any], either: bool = True) -> None:
         """Have a variable be of a kind that these values have too. Differs where there is none."""
@@ -49,8 +51,13 @@ class Carry:
             leaves, structure = leaves_of(value, name)
             if structure != self.structures[name]:
                 raise Differs(name)
-            pairs = zip(leaves, self.kinds[name])
-            self.kinds[name] = [agreed(kind, kind_of(leaf, name), name, either) for leaf, kind in pairs]
+            kinds = [kind_of(leaf, name) for leaf in leaves]
+            self.exact[name] = [
+                old and (kind.weak is not int or is_exact(leaf))
+                for old, kind, leaf in zip(self.exact[name], kinds, leaves)
+            ]
+            known = zip(self.kinds[name], kinds, self.exact[name])
+            self.kinds[name] = [agreed(old, kind, name, either, exact) for old, kind, exact in known]
 
     def values(self, variables: dict[str, Any]) -> list[Any]:
         """The leaves' values now, of the kinds that were agreed upon."""

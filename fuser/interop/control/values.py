@@ -9,11 +9,13 @@ import numpy as np
 from fuser.interop.control.exits import PREFIX, RESULT
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected
-from fuser.interop.numpy.traced import Either, TracedArray
+from fuser.interop.numpy.traced import Either, EitherInteger, TracedArray
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.trace import tree
 
 _NUMBERS = (bool, int, float, complex)
+_INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
+MOST_EXACT = 1 << 53  # up to which every int is a float64
 
 
 class Differs(Exception):
@@ -87,13 +89,22 @@ def lifted(context: Context, leaf: Any, kind: Kind) -> Any:
     return context.lift(np.asarray(leaf, kind.dtype), kind.dtype)
 
 
-def agreed(a: Kind, b: Kind, name: str, either: bool = True) -> Kind:
-    """The kind that both have; Differs where they have none in common. With `either`, Python's numbers and NumPy's have."""
+def is_exact(leaf: Any) -> bool:
+    """Whether a leaf is an int that is known, and that a float64 holds."""
+    return type(leaf) is int and abs(leaf) <= MOST_EXACT
+
+
+def agreed(a: Kind, b: Kind, name: str, either: bool = True, exact: bool = False) -> Kind:
+    """The kind that both have; Differs where they have none in common. With `either`, Python's numbers and NumPy's have,
+    and if `exact`, ints that a float64 holds and floats.
+    """
     if a == b:
         return a
+    if either and exact and {a.dtype, b.dtype} <= {_INT, _FLOAT} and a.scalar and b.scalar:
+        return Kind((), _FLOAT, True, EitherInteger)
     alike = a.scalar and b.scalar and a.dtype == b.dtype
     if alike and name.startswith(PREFIX) and name != RESULT:
         return a._replace(weak=None)
     if alike and either:
-        return a._replace(weak=Either)
+        return a._replace(weak=EitherInteger if EitherInteger in (a.weak, b.weak) else Either)
     raise Differs(name)

@@ -16,7 +16,7 @@ from fuser.interop.numpy.checks import exempted, in_numpy
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import laid_out
-from fuser.interop.numpy.traced import Either, TracedArray
+from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.interop.numpy.ufuncs import known, store
 
 Handler = Callable[..., Any]
@@ -80,7 +80,7 @@ def _check_either(function: Any, values: Any) -> None:
     for value in values:
         if type(value) in (list, tuple):
             _check_either(function, value)
-        elif type(value) is TracedArray and value.weak is Either:
+        elif type(value) is TracedArray and value.weak in EITHER:
             raise untraceable(
                 f"{title(function)} of a value that is a Python number or a NumPy scalar, as values decide, cannot be traced",
                 "make it float(x) in all cases",

@@ -15,7 +15,7 @@ import numpy as np
 from fuser.interop.numpy.context import Context, supported
 from fuser.interop.numpy.dispatch import FUNCTIONS, title
 from fuser.interop.numpy.layout import order_of
-from fuser.interop.numpy.scipy import is_hosted
+from fuser.interop.numpy.scipy import has_stand_in
 from fuser.interop.numpy.substitutes import faster
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import Declined
@@ -124,7 +124,7 @@ def call_numpy(context: Context, function: Any, args: Any, kwargs: Any) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         sample = run(*[_sample(o.shape, o.dtype) for o in operands])
-    tells = function in _WARNS or is_hosted(function)
+    tells = function in _WARNS or has_stand_in(function)
     leaves = [np.asarray(leaf) for leaf in _flat(sample)]
     types = tuple(ArrayType(leaf.shape, supported(leaf.dtype, f"a result of {title(function)}")) for leaf in leaves)
     found = bind(numpy_call_p, *[o.lifted() for o in operands], function=run, types=types)

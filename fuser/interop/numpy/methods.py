@@ -11,7 +11,7 @@ from fuser.interop.numpy import dispatch, indexing, linear, movement, numeric, r
 from fuser.interop.numpy.context import supported, untraceable
 from fuser.interop.numpy.creation import array, astype, copy
 from fuser.interop.numpy.indexing import Selected
-from fuser.interop.numpy.traced import Either, TracedArray, View
+from fuser.interop.numpy.traced import EITHER, Either, EitherInteger, TracedArray, View
 from fuser.ir.types import BOOL
 from fuser.numpy import maths
 from fuser.runtime.array import Array
@@ -62,7 +62,7 @@ def _weak_result(self: TracedArray, other: Any, result: Any) -> Any:
         type(other) in (bool, int, float, complex) or (isinstance(other, TracedArray) and other.weak)
     ):
         return result
-    either = Either in (self.weak, getattr(other, "weak", None))
+    either = any(weak in EITHER for weak in (self.weak, getattr(other, "weak", None)))
     for item in result if isinstance(result, tuple) else (result,):
         if isinstance(item, TracedArray) and item.dtype.kind in "ifc":
             item.weak = Either if either else {"i": int, "f": float, "c": complex}[item.dtype.kind]
@@ -101,6 +101,10 @@ def _in_place(ufunc: np.ufunc) -> Callable[..., Any]:
 
 def _unary(ufunc: np.ufunc) -> Callable[..., Any]:
     def method(self: TracedArray) -> Any:
+        if self.weak is EitherInteger:
+            raise untraceable(
+                "the sign of a value that may be the int 0 or the float 0.0 cannot be traced", "make it float(x)"
+            )
         return _weak_result(self, 0, ufuncs.call(self._context, ufunc, (self,)))
 
     return method

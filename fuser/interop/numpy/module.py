@@ -222,12 +222,15 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
             return module
         if type(value) is np.ndarray:
             return _array(outside, context, value, number, name, baked)
-        if getattr(value, "__name__", "").split(".")[0] == "scipy" or scipy.is_hosted(value):
+        if scipy.has_stand_in(value):
             outside.require(number, Test.IS, value)
             return scipy.stand_in(value)
         if value is np.random:
             outside.require(number, Test.IS, value)
             return module.random
+        if value is np.random.seed:
+            outside.require(number, Test.IS, value)
+            return module.random.seed
         if isinstance(value, GENERATORS):
             return stand_in(outside, context, value, number, name)
         owner = getattr(value, "__self__", None)

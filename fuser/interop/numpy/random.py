@@ -202,7 +202,8 @@ class RandomModule:
         value = getattr(np.random, name)
         if name in ("default_rng", "RandomState"):
             return lambda seed=None: self._made(name, value, seed)
-        if getattr(value, "__self__", None) is _GLOBAL and self._context.outside is not None:
+        of_global = getattr(value, "__self__", None) is _GLOBAL or value is np.random.seed
+        if of_global and self._context.outside is not None:
             outside = self._context.outside
             number = outside.held_node(_GLOBAL, "np.random")
             return getattr(stand_in(outside, self._context, _GLOBAL, number, "np.random"), name)

@@ -15,9 +15,30 @@ import numpy as np
 
 from fuser.interop.numpy.checks import exempted
 from fuser.interop.numpy.context import Context, untraceable
+from fuser.interop.numpy.distributions import TracedDistribution, is_distribution
 from fuser.interop.numpy.traced import TracedArray, find_context
 
-HOSTED = ("scipy.ndimage", "scipy.signal", "scipy.special", "scipy.linalg", "scipy.fft")
+HOSTED = ("scipy.ndimage", "scipy.signal", "scipy.special", "scipy.linalg", "scipy.fft", "scipy.spatial.distance")
+_FUNCTIONS = {  # of modules whose other functions draw random numbers, search, or give objects
+    "scipy.stats": (
+        *(
+            "rankdata",
+            "zscore",
+            "zmap",
+            "gmean",
+            "hmean",
+            "pmean",
+            "skew",
+            "kurtosis",
+            "moment",
+            "sem",
+            "iqr",
+            "variation",
+        ),
+        *("trim_mean", "tmean", "tvar", "tstd", "gstd", "entropy", "median_abs_deviation", "boxcox_llf"),
+    ),
+    "scipy.integrate": ("trapezoid", "simpson", "cumulative_trapezoid", "cumulative_simpson"),
+}
 _SAME = (
     "erf",
     "erfc",
@@ -71,10 +92,21 @@ class HostedModule(types.ModuleType):
         return stand_in(getattr(self._module, name))
 
 
+def has_stand_in(value: Any) -> bool:
+    """Whether something stands for a value in a traced function: a module of SciPy, a function of one, a distribution."""
+    owner = getattr(value, "__self__", None)
+    of_scipy = getattr(value, "__name__", "").split(".")[0] == "scipy"
+    return of_scipy or is_hosted(value) or is_distribution(value) or is_distribution(owner)
+
+
 def stand_in(value: Any) -> Any:
-    """What stands for a module of SciPy, or a function of one."""
+    """What stands for a module of SciPy, a function of one, a distribution, or a method of one."""
     if isinstance(value, types.ModuleType):
         return HostedModule(value) if value.__name__.split(".")[0] == "scipy" else value
+    if is_distribution(value):
+        return TracedDistribution(value)
+    if is_distribution(getattr(value, "__self__", None)):
+        return getattr(TracedDistribution(value.__self__), value.__name__)
     return _hosted(value) if is_hosted(value) else value
 
 
@@ -82,7 +114,11 @@ def is_hosted(value: Any) -> bool:
     """Whether a value is a function of a module whose functions are steps of the program; ufuncs find their way themselves."""
     if isinstance(value, (type, np.ufunc)) or not callable(value):
         return False
-    return str(getattr(value, "__module__", "")).startswith(HOSTED)
+    module = str(getattr(value, "__module__", ""))
+    if module.startswith(HOSTED):
+        return True
+    names = _FUNCTIONS.get(".".join(module.split(".")[:2]), ())
+    return getattr(value, "__name__", None) in names
 
 
 def _hosted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +129,7 @@ def _hosted(function: Callable[..., Any]) -> Callable[..., Any]:
         context = find_context(*args, *kwargs.values())
         if context is None:
             return function(*args, **kwargs)
-        if not _any_unknown((args, list(kwargs.values()))):
+        if not any_unknown((args, list(kwargs.values()))):
             return wrap_known(context, function(*unwrap(args), **unwrap(kwargs)))
         if isinstance(kwargs.get("output"), TracedArray):
             raise untraceable(f"{function.__name__} with output= cannot be traced", "assign the result: y[...] = ...")
@@ -122,7 +158,8 @@ def _filtered(context: Context, function: Callable[..., Any], args: Any, kwargs:
         return NotImplemented
 
 
-def _any_unknown(value: Any) -> bool:
+def any_unknown(value: Any) -> bool:
+    """Whether traced arrays whose values are not known are in a tree of tuples and lists."""
     if isinstance(value, (tuple, list)):
-        return any(_any_unknown(v) for v in value)
+        return any(any_unknown(v) for v in value)
     return isinstance(value, TracedArray) and not value.known

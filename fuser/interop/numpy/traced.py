@@ -33,6 +33,13 @@ class Either:
     """The `weak` of what is a Python number or a NumPy scalar, as values decide: it serves where that makes no difference."""
 
 
+class EitherInteger:
+    """The `weak` of a float64 that may be an int of Python's instead, as in `max(x, 0)`: it serves where that makes no difference."""
+
+
+EITHER = (Either, EitherInteger)
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """How a view is read from its base's value, and what the base's value becomes when the view is written."""

@@ -28,7 +28,7 @@ from fuser.interop.numpy.checks import (
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.indexing import Selected, setitem
 from fuser.interop.numpy.layout import kept_order
-from fuser.interop.numpy.traced import Either, TracedArray
+from fuser.interop.numpy.traced import EITHER, EitherInteger, TracedArray
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import maths as M
@@ -356,12 +356,14 @@ def kind_of(x: Any) -> Kind:
 
 def check_kinds(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any) -> None:
     """Refuse an operand that may be a Python number or a NumPy scalar, where the result's dtype depends on which."""
-    if not any(isinstance(x, TracedArray) and x.weak is Either for x in inputs):
+    if not any(isinstance(x, TracedArray) and x.weak in EITHER for x in inputs):
         return
     weak = {"i": int, "f": float, "c": complex}
     kinds = [kind_of(x) for x in inputs]
-    others = [weak.get(k.kind, k) if getattr(x, "weak", None) is Either else k for x, k in zip(inputs, kinds)]
-    if loop_dtypes(ufunc, tuple(kinds), dtype) != loop_dtypes(ufunc, tuple(others), dtype):
+    others = [weak.get(k.kind, k) if getattr(x, "weak", None) in EITHER else k for x, k in zip(inputs, kinds)]
+    integers = [int if getattr(x, "weak", None) is EitherInteger else k for x, k in zip(inputs, others)]
+    found = {loop_dtypes(ufunc, tuple(alternative), dtype) for alternative in (kinds, others, integers)}
+    if len(found) > 1:
         raise untraceable(
             f"np.{ufunc.__name__} of a value that is a Python number or a NumPy scalar, as values decide, cannot be traced",
             "make it float(x) or np.float64(x) in all cases",

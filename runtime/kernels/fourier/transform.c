@@ -181,14 +181,12 @@ static void row(const Plan *plan, Strided from, Strided to, T scale, Split matri
     for (int64_t r = 0; r < rows; r += height) block_of_rows(plan, to, scale, r, least(height, rows - r), matrix, rooms);
     return;
   }
-#pragma omp parallel num_threads(team)
-  {
-    T *const own = rooms + omp_get_thread_num() * room;
-#pragma omp for schedule(static)
-    for (int64_t c = 0; c < columns; c += width) block_of_columns(plan, from, c, least(width, columns - c), matrix, own);
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < rows; r += height) block_of_rows(plan, to, scale, r, least(height, rows - r), matrix, own);
-  }
+#pragma omp parallel for schedule(static) num_threads(team)
+  for (int64_t c = 0; c < columns; c += width)
+    block_of_columns(plan, from, c, least(width, columns - c), matrix, rooms + omp_get_thread_num() * room);
+#pragma omp parallel for schedule(static) num_threads(team)
+  for (int64_t r = 0; r < rows; r += height)
+    block_of_rows(plan, to, scale, r, least(height, rows - r), matrix, rooms + omp_get_thread_num() * room);
 }
 
 // The transform of 2·n real numbers from that of n complex ones, whose parts are the even and the odd elements.

@@ -264,11 +264,11 @@ typedef struct {
   int64_t packing, packed, working;
 } progress;
 
-// How a product is cut, and the progress of each strip (0: there is one thread).
+// How a product is cut, and the progress of the strip (0: there is one thread).
 typedef struct {
   int64_t steps, kc, deep, nc, mc, width;
   int symmetric;  // half of it is computed, and the other half mirrored
-  progress *strips;
+  progress *strip;
 } cuts;
 
 // Whether the product is that of a matrix and its own transpose: then element (r, c) is element (c, r), to the last bit.
@@ -299,46 +299,41 @@ static inline int64_t following(int64_t *taken, int64_t task) {
   return taken ? __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED) : task + 1;
 }
 
-// What one thread of a team, or the only one, does for a product. Threads share the packed B and split rows. Nobody waits for a
-// thread that has not come yet, which on a busy machine takes longer than the product. There is no `omp for` here: of a
-// thread that is alone it would bind to a team around the whole product.
-static FUSED void share(const job *j, cuts cut, T *pb) {
+// What one thread of a team, or the only one, does for the columns from jc on. Threads share the packed B and split rows. Nobody
+// waits for a thread that has not come yet, which on a busy machine takes longer than the product. There is no `omp for`
+// here: of a thread that is alone it would bind to a team around the whole product.
+static FUSED void share(const job *j, cuts cut, T *pb, int64_t jc) {
   const int64_t M = j->M, N = j->N, K = j->K, kc = cut.kc, nc = cut.nc, mc = cut.mc, width = cut.width;
   const int direct = in_place(j), symmetric = cut.symmetric;
   T *const pa = room(PACKED_A, mc * cut.deep), *const own = direct ? 0 : room(BLOCK, mc * width);
-  for (int64_t jc = 0; jc < N; jc += nc) {
-    const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
-    const int64_t across = packs_across(j) ? padded : NR, down = packs_across(j) ? PACKED_ROWS : kc;
-    const int64_t pieces = padded / across, tasks = parts(kc, down) * pieces, wide = parts(n, width), blocks = parts(M, mc) * wide;
-    progress *const strip = cut.strips ? cut.strips + jc / nc : 0;
-    int64_t *const packing = strip ? &strip->packing : 0, *const working = strip ? &strip->working : 0;
-    for (int64_t t = following(packing, -1); t < cut.steps * tasks; t = following(packing, t)) {
-      const int64_t step = t / tasks, p = t % tasks / pieces * down, x = t % pieces * across, k = least(kc, K - step * kc);
-      T *const panels = pb + step * cut.deep * padded + p * NR;
-      for (int64_t c = x; p < k && c < least(n, x + across); c += NR)
-        pack_b(j, step * kc + p, jc + c, least(down, k - p), n - c, panels + c * fours(k));
-      if (strip) __atomic_add_fetch(&strip->packed, 1, __ATOMIC_RELEASE);
+  const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
+  const int64_t across = packs_across(j) ? padded : NR, down = packs_across(j) ? PACKED_ROWS : kc;
+  const int64_t pieces = padded / across, tasks = parts(kc, down) * pieces, wide = parts(n, width), blocks = parts(M, mc) * wide;
+  progress *const strip = cut.strip;
+  int64_t *const packing = strip ? &strip->packing : 0, *const working = strip ? &strip->working : 0;
+  for (int64_t t = following(packing, -1); t < cut.steps * tasks; t = following(packing, t)) {
+    const int64_t step = t / tasks, p = t % tasks / pieces * down, x = t % pieces * across, k = least(kc, K - step * kc);
+    T *const panels = pb + step * cut.deep * padded + p * NR;
+    for (int64_t c = x; p < k && c < least(n, x + across); c += NR)
+      pack_b(j, step * kc + p, jc + c, least(down, k - p), n - c, panels + c * fours(k));
+    if (strip) __atomic_add_fetch(&strip->packed, 1, __ATOMIC_RELEASE);
+  }
+  while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * tasks) sched_yield();
+  for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
+    const int64_t ic = t / wide * mc, from = symmetric ? most(0, ic - jc) : t % wide * width;
+    if (from >= n || interrupted(j->poll)) continue;  // below the diagonal
+    const int64_t m = least(mc, M - ic), to = symmetric ? n : least(n, from + width), ldc = direct ? j->rc : width;
+    T *const block = direct ? (T *)j->C + ic * ldc + jc + from : own;
+    for (int64_t step = 0; step < cut.steps; ++step) {
+      const int64_t k = least(kc, K - step * kc);
+      pack_a(j, ic, step * kc, m, k, pa);
+      const T *const panels_b = pb + step * cut.deep * padded + from * fours(k);
+      multiply(j, ic, step * kc, pa, panels_b, k, m, to - from, block, ldc, step > 0);
     }
-    while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * tasks) sched_yield();
-    for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
-      const int64_t ic = t / wide * mc, from = symmetric ? most(0, ic - jc) : t % wide * width;
-      if (from >= n || interrupted(j->poll)) continue;  // below the diagonal
-      const int64_t m = least(mc, M - ic), to = symmetric ? n : least(n, from + width), ldc = direct ? j->rc : width;
-      T *const block = direct ? (T *)j->C + ic * ldc + jc + from : own;
-      for (int64_t step = 0; step < cut.steps; ++step) {
-        const int64_t k = least(kc, K - step * kc);
-        pack_a(j, ic, step * kc, m, k, pa);
-        const T *const panels_b = pb + step * cut.deep * padded + from * fours(k);
-        multiply(j, ic, step * kc, pa, panels_b, k, m, to - from, block, ldc, step > 0);
-      }
-      if (!direct) finish(j, block, ldc, ic, ic + m, jc + from, jc + to);
-      if (symmetric) {
-        const int64_t beyond = most(jc + from, ic + m);
-        mirror(j, block + beyond - jc - from, ldc, ic, m, beyond, jc + to);
-      }
-    }
-    if (strip && jc + nc < N) {  // all have done with the packed B
-      #pragma omp barrier
+    if (!direct) finish(j, block, ldc, ic, ic + m, jc + from, jc + to);
+    if (symmetric) {
+      const int64_t beyond = most(jc + from, ic + m);
+      mirror(j, block + beyond - jc - from, ldc, ic, m, beyond, jc + to);
     }
   }
 }
@@ -356,12 +351,14 @@ static void packed_product(const job *j, int threads) {
   cuts cut = {parts(K, kc), kc, kc, nc, mc, width, symmetric, 0};
   T *const pb = room(PACKED_B, cut.steps * kc * nc);
   if (threads > 1) {
-    cut.strips = calloc(parts(N, nc), sizeof(progress));
-    #pragma omp parallel num_threads(threads)
-    share(j, cut, pb);
-    free(cut.strips);
+    for (int64_t jc = 0; jc < N; jc += nc) {
+      progress strip = {0};
+      cut.strip = &strip;
+      #pragma omp parallel num_threads(threads)
+      share(j, cut, pb, jc);
+    }
   } else {  // opening a team of one would cost as much as a small product
-    share(j, cut, pb);
+    for (int64_t jc = 0; jc < N; jc += nc) share(j, cut, pb, jc);
   }
 }
 
@@ -466,13 +463,10 @@ static void flat_product(const job *j, int threads) {
   const int64_t count = parts(j->N, width), steps = parts(j->K, kc);
   T *const pa = room(PACKED_A, flat_rows(j) * steps * kc);
   if (threads > 1) {
-    #pragma omp parallel num_threads(threads)
-    {
-      #pragma omp for schedule(static)
-      for (int64_t step = 0; step < steps; ++step) flat_pack(j, step * kc, kc, pa);
-      #pragma omp for schedule(dynamic)
-      for (int64_t t = 0; t < count; ++t) flat_strip(j, pa, kc, t * width, least(j->N, (t + 1) * width));
-    }
+    #pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t step = 0; step < steps; ++step) flat_pack(j, step * kc, kc, pa);
+    #pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t t = 0; t < count; ++t) flat_strip(j, pa, kc, t * width, least(j->N, (t + 1) * width));
   } else {
     for (int64_t step = 0; step < steps; ++step) flat_pack(j, step * kc, kc, pa);
     for (int64_t t = 0; t < count; ++t) flat_strip(j, pa, kc, t * width, least(j->N, (t + 1) * width));

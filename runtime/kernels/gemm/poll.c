@@ -5,22 +5,26 @@
 #include <stdint.h>
 #include <time.h>
 
+#ifdef FUSER_TEAM
+int team_is_caller(void);  // whether this thread came from Python
+#else
+static inline int team_is_caller(void) {
+  int first = 1;
+  for (int level = omp_get_level(); level > 0; --level) first &= omp_get_ancestor_thread_num(level) == 0;
+  return first;
+}
+#endif
 __attribute__((weak)) int (*fuser_poll)(void);  // set when the library is loaded
 
 typedef struct {
   volatile int raised;
-  int ours;    // whether this thread came from Python
   int64_t at;  // milliseconds of the last question; 0: of none
 } poller;
 
-static poller new_poller(void) {
-  poller p = {0, 1, 0};
-  for (int level = omp_get_level(); level > 0; --level) p.ours &= omp_get_ancestor_thread_num(level) == 0;
-  return p;
-}
+static poller new_poller(void) { return (poller){0, 0}; }
 
 static __attribute__((noinline)) int interrupted(poller *p) {
-  if (p->raised || !p->ours || !fuser_poll || omp_get_thread_num()) return p->raised;
+  if (p->raised || !fuser_poll || !team_is_caller()) return p->raised;
   struct timespec now;
 #ifdef CLOCK_MONOTONIC_COARSE
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

@@ -11,7 +11,19 @@ from dataclasses import replace
 from fuser.backends.base import Alike, KernelSource
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.control_flow.driver import LOCAL, Emit
-from fuser.backends.c.function import KEY, THREADS, Code, Definition, Function, Module, Own, Symbol, code, joined
+from fuser.backends.c.function import (
+    KEY,
+    TEAM_FOR,
+    THREADS,
+    Code,
+    Definition,
+    Function,
+    Module,
+    Own,
+    Symbol,
+    code,
+    joined,
+)
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.backends.c.target import TARGET
 from fuser.ir.cost import seconds
@@ -85,7 +97,10 @@ class _Bundle:
             for call in calls:
                 builder.do(call)
             return
-        builder.do("#pragma omp parallel for schedule(dynamic) num_threads({})", THREADS)
+        work, most = (round(seconds * 1e9) for seconds in (sum(works), TARGET.alone))
+        builder.do(
+            f"#pragma omp parallel for schedule(dynamic) num_threads({{}}({work}, {most}, {{}}))", TEAM_FOR, THREADS
+        )
         builder.do(f"for (int part = 0; part < {len(calls)}; ++part)")
         builder.open("switch (part)", plain=False)
         for number, call in enumerate(calls):

@@ -24,6 +24,12 @@ int omp_get_thread_num(void), omp_get_num_threads(void);
 #define omp_get_thread_num() 0
 #define omp_get_num_threads() 1
 #endif
+#ifdef FUSER_TEAM  // shares of a region are run by whoever is there (runtime/kernels/team)
+int team_is_caller(void), team_unclaimed(void);
+#else
+#define team_is_caller() (omp_get_thread_num() == 0)
+#define team_unclaimed() 0
+#endif
 """
 HELPERS = (
     TEAM
@@ -38,7 +44,7 @@ static _Thread_local int64_t looked_at, polled_at;  // milliseconds
 // Whether the loop is to be left; only the thread that called the kernel can tell.
 static __attribute__((noinline)) int interrupted(void) {
   struct timespec now;
-  if (omp_get_thread_num()) return 0;
+  if (!team_is_caller()) return 0;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   looked_at = now.tv_sec * 1000 + now.tv_nsec / 1000000;
   if (stopped || looked_at - polled_at < 50) return stopped;
@@ -62,13 +68,11 @@ static __attribute__((noinline, unused)) int64_t more_steps(volatile int *stop) 
   *stop |= interrupted();
   return *stop ? 0 : STEPS;
 }
-// At the end of a thread's blocks: the calling thread goes on to look, while the others work on theirs.
+// At the end of a share's blocks: the calling thread goes on to look, while the others work on theirs.
 static __attribute__((noinline, unused)) void attend(volatile int *ended, volatile int *stop) {
-  if (omp_get_thread_num()) {
-    __atomic_fetch_add(ended, 1, __ATOMIC_RELEASE);
-    return;
-  }
-  for (int64_t turn = 0; __atomic_load_n(ended, __ATOMIC_ACQUIRE) < omp_get_num_threads() - 1 && !*stop; ++turn) {
+  __atomic_fetch_add(ended, 1, __ATOMIC_RELEASE);
+  if (!team_is_caller() || team_unclaimed()) return;  // it takes another share
+  for (int64_t turn = 0; __atomic_load_n(ended, __ATOMIC_ACQUIRE) < omp_get_num_threads() && !*stop; ++turn) {
     if (turn < 5000) continue;
     nanosleep(&(struct timespec){0, 50000}, 0);
     *stop |= interrupted();

@@ -215,13 +215,18 @@ def _scatter(calls: Calls) -> None:
     pointers.append(calls.room(room) if room else "0")
     sizes = [count, elements, mode is GatherScatterMode.CLIP, calls.threads, how, PARTS]
     sizes += [len(steps), len(walks), len(windows) - 1]
-    sizes += [*_words(operand, calls.views), *_words(updates, calls.views)]
+    sizes += [*_words(operand, calls.views), *_words(updates, calls.views), _index_type(indices.aval.dtype)]
     for part in (*steps, *walks, *windows):
         sizes += part
     dtype = operand.aval.dtype
     if reduction == "set" and itemsize < 16:  # one function for all of a width
         dtype = np.dtype(f"uint{8 * itemsize}")
-    calls.call(("scatter", dtype, reduction, indices.aval.dtype), pointers, sizes)
+    calls.call(("scatter", dtype, reduction), pointers, sizes)
+
+
+def _index_type(dtype: np.dtype) -> int:
+    """The number by which scatter.c knows a type of indices: its bytes, and 16 more without a sign."""
+    return dtype.itemsize + (16 if dtype.kind in "bu" else 0)
 
 
 def _wide(dtype: np.dtype, reduction: str) -> int:

@@ -53,7 +53,7 @@ def address(function: tuple[Any, ...]) -> int:
     """The address of a library function, which stays for the life of the process.
 
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
-    ("permute", bytes of an element), ("substitute", dtype), ("incomplete", dtype), ("scatter", dtype, reduction, dtype of indices),
+    ("permute", bytes of an element), ("substitute", dtype), ("incomplete", dtype), ("scatter", dtype, reduction),
     ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
     LAPACK itself; ("fft",); ("fourier", dtype of the parts); ("ufunc" or "ufunc data", name, operand's dtype), an inner loop of
     NumPy's; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
@@ -175,7 +175,7 @@ def permute_text(itemsize: int) -> str:
     return f"#include <stdint.h>\n{_named({'T': kind})}{sources.read('gather.c')}"
 
 
-def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
+def scatter_text(dtype: np.dtype, reduction: str) -> str:
     """scatter.c for arrays of a dtype and a reduction: set, add, mul, min or max."""
     if reduction == "set":
         stored = wide = "double _Complex" if dtype.itemsize == 16 else f"uint{dtype.itemsize * 8}_t"
@@ -186,7 +186,7 @@ def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
         names |= dict(zip(("COMBINE(a, u)", "NEUTRAL"), _reduction(dtype, reduction)))
     if stored != wide:
         names["WIDER"] = ""
-    names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}
+    names |= {"IN": stored, "T": wide}
     wanted = [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
     if reduction in ("max", "min") and spell.local(dtype) in ("float", "double"):
         wanted = [_extreme(dtype, reduction), f"{_extreme(dtype, reduction)}_alone"]

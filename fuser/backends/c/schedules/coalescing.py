@@ -10,17 +10,18 @@ Polychronopoulos, "Loop coalescing: a compiler transformation for parallel machi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Part, Variable, code
+from fuser.backends.c.function import Part, Symbol, Variable, code
 from fuser.backends.c.schedules import fission
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_complex
+from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes, index_of, needed, operands, own_axes, within_sweep
@@ -30,23 +31,27 @@ if TYPE_CHECKING:
     from fuser.backends.c.schedules.piece import Piece
 
 LONGEST = 64  # elements of a row: longer ones are vectors enough
-ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole vectors whatever its rows have
+ROWS = 16  # of a block at least, and what divides them: a vector's numbers, so that a block is made of whole vectors
 MOST_ROWS = 1024  # of a block without values that rows share, which needs no room
+FEWEST_BLOCKS = 64  # of as many rows as there is room for: writing out what they share is little beside them then
 FEWEST_ROWS = 32  # for which writing out what rows share pays
 SHARED_BYTES = TARGET.levels[0].capacity / 2  # of values that are written out, which each block of rows reads again
 LANES = TARGET.lanes
+INTERLEAVED = (2, 3, 4, 8, 16)  # elements of rows that compilers write in vectors
 WORKING = 8  # registers that are not free for what rows share
 X = Variable("x", "int64_t")  # the running element of a block
 
 
 @dataclass(frozen=True)
 class Rows:
-    """`row` counts rows, `along` the elements of one; values that change along a row alone, and from row to row alone."""
+    """`row` counts rows, `along` the elements of one; values that change along a row alone, and from row to row alone; `block`
+    rows share what is written out."""
 
     row: Axis
     along: Axis
     repeated: tuple[Scalar, ...]
     spread: tuple[Scalar, ...]
+    block: int = ROWS
 
 
 def short_rows(kernel: Kernel, loops: Loops) -> Rows | None:
@@ -76,7 +81,12 @@ def _paying(rows: Rows | None, loops: Loops) -> Rows | None:
     if rows is None or (loops.extents[rows.along] % LANES == 0 and not rows.repeated):
         return None
     size = sum(node.dtype.itemsize for node in (*rows.repeated, *rows.spread))
-    return rows if size * ROWS * loops.extents[rows.along] <= SHARED_BYTES else None
+    extent = loops.extents[rows.along]
+    if size * ROWS * extent > SHARED_BYTES:
+        return None
+    room = min(ROWS * LONGEST, int(SHARED_BYTES) // max(size, 1)) // extent // ROWS * ROWS
+    block = room if loops.extents[rows.row] >= room * FEWEST_BLOCKS else ROWS
+    return replace(rows, block=block)
 
 
 def _joint(index: Affine, row: Axis, along: Axis, loops: Loops) -> bool:
@@ -121,7 +131,7 @@ def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool
         _repeat(writer, piece, found, blocks, along.end)
     if share:
         writer.shared()
-    most = ROWS if blocks or piece.fission else MOST_ROWS
+    most = found.block if blocks or piece.fission else MOST_ROWS
     base = writer.count("base", row.begin, row.end, f"{{}} += {most}")
     rows = writer.let("int64_t", "rows", f"{{0}} - {{1}} < {most} ? {{0}} - {{1}} : {most}", row.end, base)
     if found.spread:
@@ -171,7 +181,7 @@ def _repeat(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar,
         for node in found.repeated:
             _put(writer, node, blocks[node], writer.axes[found.along])
         writer.close()
-    again = writer.count("again", along, code(f"{{}} * {ROWS}", along))
+    again = writer.count("again", along, code(f"{{}} * {found.block}", along))
     for node in found.repeated:
         writer.set(writer.at(blocks[node], again), writer.at(blocks[node], code("{} - {}", again, along)))
     writer.close()
@@ -179,15 +189,51 @@ def _repeat(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar,
 
 def _spread(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar, str]) -> None:
     """Compute what changes from row to row alone, and write it out for each element of its row. The text says how many these
-    are: compilers then write rows out, and interleave those of a vector."""
-    along = str(writer.loops.extents[found.along])
-    writer.pragma("omp simd")
+    are: compilers then write rows out, and interleave those of a vector. Of some lengths they would write numbers alone: such a
+    row is written as a vector, beyond its end, where the next row is written over that."""
+    extent = writer.loops.extents[found.along]
+    written = 1 << (extent - 1).bit_length()
+    overlapping = extent not in INTERLEAVED and all(
+        written * spell.local_bytes(node.dtype) <= TARGET.vector and node.dtype != BOOL for node in found.spread
+    )
+    if overlapping:
+        _write_over(writer, piece, found, blocks, written)
+        return
+    with _each_row(writer, found) as turn:
+        writer.define_all(_missing(writer, piece, found.spread))
+        x = writer.count("x", "0", str(extent))
+        for node in found.spread:
+            _put(writer, node, blocks[node], code(f"{{}} * {extent} + {{}}", turn, x))
+        writer.close()
+
+
+def _write_over(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar, str], written: int) -> None:
+    """Rows as vectors of `written` elements, one after the other. What is computed of each row is computed before, in vectors of rows."""
+    extent = writer.loops.extents[found.along]
+    values = [node for node in found.spread if node.op != "load"]
+    each = {
+        node: writer.buffer(spell.local(node.dtype), f"{writer.name(node)}_each", found.block).name for node in values
+    }
+    if values:
+        with _each_row(writer, found) as turn:
+            writer.define_all(_missing(writer, piece, values))
+            for node in values:
+                writer.set(writer.at(each[node], turn), writer.operand(node))
+    with _each_row(writer, found, simd=False) as turn:
+        writer.define_all(_missing(writer, piece, [node for node in found.spread if node not in each]))
+        for node in found.spread:
+            value = writer.at(each[node], turn) if node in each else writer.operand(node)
+            row = writer.at(blocks[node], code(f"{{}} * {extent}", turn))
+            writer.do("{}(&{}, {});", Symbol(spell.spread(spell.local(node.dtype), written)), row, value)
+
+
+@contextlib.contextmanager
+def _each_row(writer: Elementwise, found: Rows, simd: bool = True) -> Iterator[Part]:
+    """A loop over the rows of a block; gives the number of the row."""
+    if simd:
+        writer.pragma("omp simd")
     turn = writer.count("turn", "0", writer.named("rows"))
     place = {found.row: code("({} + {})", writer.named("base"), turn)}
     with writer.scope(), writer.standing(place), writer.index.along(found.row):
-        writer.define_all(_missing(writer, piece, found.spread))
-        x = writer.count("x", "0", along)
-        for node in found.spread:
-            _put(writer, node, blocks[node], code(f"{{}} * {along} + {{}}", turn, x))
-        writer.close()
+        yield turn
     writer.close()

@@ -27,13 +27,13 @@ from fuser.backends.c.schedules import (
     tiling,
     unroll_and_jam,
 )
-from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, index_set_split, order_of
+from fuser.backends.c.schedules.index_set_splitting import index_set_split, order_of
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.cost import most_alone
-from fuser.kernel.index_set_splitting import Cut
+from fuser.kernel.index_set_splitting import MANY, Cut, across_pieces
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import operands
@@ -460,7 +460,7 @@ def _as_data(cut: Cut, pieces: Sequence[Piece], writer: Elementwise, made: Sched
 def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
     return Schedule(
         tiling=None if piece.tiling is None else tiling.sides(writer.kernel, piece.tiling),
-        coalescing=None if piece.coalescing is None else coalescing.ROWS,
+        coalescing=None if piece.coalescing is None else piece.coalescing.block,
         staging=staging.ROWS if piece.tiles_in or piece.tiles_out else None,
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,

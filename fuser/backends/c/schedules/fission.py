@@ -49,8 +49,9 @@ def write(
     total: Part,
     element: Callable[[Part], object],
     nodes: Sequence[Scalar] | None = None,
+    lanes: int = 0,
 ) -> None:
-    """The loops over a block of `total` elements, at most `room`. `element` defines the axes where the counter stands. A result
+    """The loops over a block of `total` elements, at most `room`, in whole vectors of `lanes` numbers if there are any. `element` defines the axes where the counter stands. A result
     is stored by the loop that computes it, unless a later one may read that memory, and read from there. `nodes`: those that
     are not there yet."""
     nodes = [node for node in (piece.nodes if nodes is None else nodes) if node not in writer.env]
@@ -71,8 +72,10 @@ def write(
             single = bool(run) and run[0] in piece.single
             if not single:
                 row = min(room, piece.strip_mining.length) if piece.tiling and piece.strip_mining else room
-                writer.pragma("omp simd" + masking.halved(writer, run, leaving, row))
-            x = writer.count("x", "0", total)
+                told = masking.narrowed(writer, run, leaving, lanes) or masking.halved(writer, run, leaving, row)
+                writer.pragma("omp simd" + told)
+            masked = lanes and not single
+            x = writer.count_masked("x", total, lanes) if masked else writer.count("x", "0", total)
             if single:
                 writer.do('__asm__ volatile ("");')  # which no vector loop has
             element(x)
@@ -82,7 +85,7 @@ def write(
                 writer.leave(store)
                 if kept.get(store.value) is store:
                     writer.env[store.value] = writer.target(store)
-            writer.close()
+            writer.close_masked()
 
 
 def block_of(piece: Piece) -> int:

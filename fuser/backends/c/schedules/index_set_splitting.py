@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.ir.index import Axis
-from fuser.kernel.index_set_splitting import Cut, cut
+from fuser.kernel.index_set_splitting import Cut, across_pieces, cut
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
 
 MOST = 32  # pieces that a kernel is cut into whatever it computes
 MORE = 2  # times the nodes of the kernel that all pieces may have where there are more: arrays put together from many
-MANY = 8  # pieces from which each thread goes through all of them for its own share of the iterations
-NARROW = 4  # elements along the vector, for which vectors run across pieces instead
 
 
 def index_set_split(kernel: Kernel, loops: Loops) -> Cut | None:
@@ -41,11 +39,3 @@ def order_of(loops: Loops) -> list[Axis]:
     if loops.vector is None:
         return []
     return [a for a in loops.parallel if a is not loops.vector] + [loops.vector]
-
-
-def across_pieces(found: Cut, loops: Loops) -> Axis | None:
-    """The axis that vectors run along instead, where the pieces are many, narrow and side by side along the usual one."""
-    wide = [axis for axis in loops.parallel if axis is not loops.vector and loops.extents[axis] > NARROW]
-    if not wide or loops.vector is None or found.axis is not loops.vector or len(found.parts) <= MANY:
-        return None
-    return wide[-1] if loops.extents[loops.vector] <= NARROW * len(found.parts) else None

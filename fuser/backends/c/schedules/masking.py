@@ -7,7 +7,7 @@ no masks for elements of all sizes, `padded` and `within` leave the loop as it w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GATHERED = (4, 8)  # bytes of elements that a processor gathers
 LONGEST = 4  # vectors of a row, beyond which the whole ones among them need no mask
+LONGEST_TILED = 128  # elements that tiles share out, beyond which the last tile's remainder no longer counts
 REMAINDER = (
     8  # additions an element of longer rows, from which what is left over is worth a loop of its own under a mask
 )
@@ -91,6 +92,11 @@ def halved(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], ex
     return f" simdlen({TARGET.vector // HALVES})" if short and min(sizes, default=4) == 1 else ""
 
 
+def narrowed(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], lanes: int) -> str:
+    """What a loop over whole vectors of `lanes` numbers is told, so that those of bytes among them are no longer."""
+    return f" simdlen({lanes})" if lanes and min(_sizes(writer, nodes, stores), default=WIDE) == 1 else ""
+
+
 def undivided(
     writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store], pieces: Sequence[tuple[int, Sequence[Scalar]]]
 ) -> bool:
@@ -123,6 +129,27 @@ def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store],
     return width if width and not narrow and long and dear(nodes) else 0
 
 
+def tiled(
+    writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store], extent: int, held: Collection[Scalar | Store]
+) -> int:
+    """Numbers of a vector, where rows of tiles of `extent` elements run in whole vectors; else 0. What is `held` in tiles needs no mask,
+    as there is room for whole vectors, and nobody reads what is computed there."""
+    beside = [node for node in nodes if node not in held]
+    free = [store for store in stores if store not in held]
+    sizes = _sizes(writer, nodes, stores)
+    width = TARGET.vector // max(min(sizes, default=WIDE), HALVES)  # bytes: halves of their vectors
+    whole = TARGET.vector // WIDE  # what gcc's own remainder has vectors for
+    if (
+        extent % width == 0
+        or (extent % width == width // HALVES == whole)
+        or extent >= 2 * LONGEST * whole
+        or writer.asked.forbids("masking")
+    ):
+        return 0
+    narrow = min(_sizes(writer, beside, free), default=WIDE) < WIDE
+    return width if not narrow and hides(writer, nodes) and _plain(writer, beside, free) else 0
+
+
 def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
     """Numbers of a vector, where columns that are reduced side by side run in whole vectors under a mask, which all rows
     that are taken together share; else 0. Where each row is written anew, this is worth its functions of maths alone."""
@@ -130,8 +157,8 @@ def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], ex
     if any(sweep.stores for sweep in writer.kernel.sweeps) and not dear(nodes):
         return 0
     width, narrow = _width(writer, nodes, stores)
-    if not width or narrow or extent % width == 0 or not dense(writer, writer.kernel.nodes):
-        return 0
+    if not width or narrow or extent % (width // HALVES) == 0 or not dense(writer, writer.kernel.nodes):
+        return 0  # or compilers take what is left in one vector of half the length
     return width if LONGEST * width <= extent < MOST_COLUMNS * width else 0
 
 
@@ -146,9 +173,16 @@ def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
     axis, sizes = writer.loops.vector, _sizes(writer, nodes, stores)
     if axis is None or not sizes or writer.asked.forbids("masking") or not hides(writer, nodes):
         return 0, False
-    if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores) or not dense(writer, nodes):
+    if not _plain(writer, nodes, stores):
         return 0, False  # the compiler has no vectors of masked elements that lie apart, or backwards
     return TARGET.vector // max(min(sizes), WIDE), min(sizes) < WIDE
+
+
+def _plain(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> bool:
+    """Whether all that is read and written along the vector lies side by side."""
+    axis = writer.loops.vector
+    written = all(axis and s.offset.coefficient(axis) in (0, 1) and not computed(s.offset) for s in stores)
+    return written and dense(writer, nodes)
 
 
 def dear(nodes: Iterable[Scalar]) -> bool:

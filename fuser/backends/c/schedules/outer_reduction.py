@@ -30,7 +30,7 @@ from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.cost import rows_together
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import needed, operands, own_axes
+from fuser.kernel.operands import computed, needed, operands, own_axes
 
 BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
@@ -366,6 +366,7 @@ class OuterReduction(Emitter):
         body = self._without(sweep, recalled)
         if count == 1 and not self.planes.axes:
             uniform_tests.compute(self, body)
+        places = [self._places(body, number, count) for number in range(count)]
         before = dict(self.env)
         self._across(self.read)
         apart = {
@@ -378,8 +379,9 @@ class OuterReduction(Emitter):
         row = self.axes[axis]
         for number in range(count):
             if count > 1:
-                self.axes[axis] = code(f"({{}} + {number})", row) if number else row
+                self.axes[axis] = self._later(row, number)
                 self.open()
+            self.env |= places[number]
             for node in recalled:
                 place = code(self.target(self.aliased[node]))
                 found = place if self.inside is None else code("({} ? {} : 0)", self.inside, place)
@@ -412,6 +414,34 @@ class OuterReduction(Emitter):
             self.set(self._column(f"{self.name(reduction)}_acc"), value)
         self._close_across()
         self.env, self.starts, self.held = saved, {}, {}
+
+    @staticmethod
+    def _later(row: Part, number: int) -> Part:
+        """The row that comes so many after `row`."""
+        return code(f"({{}} + {number})", row) if number else row
+
+    def _places(self, body: Sequence[Scalar], number: int, count: int) -> dict[Scalar, Part]:
+        """Write, before the loop over the columns, where rows at computed indices lie, of the row that comes `number` after the running
+        one: compilers do not always see that the loop leaves what the indices are made of as it is."""
+        vector, axis = self.loops.vector, self.loops.reduced[-1]
+        assert vector is not None
+        if self.planes.axes:
+            return {}
+        roots = [v for node in body if node.op == "load" for v in computed(node.attr.offset)]
+        nodes = needed([v for v in roots if not self.follows(v, vector)], body, stop=self.env)
+        nodes = [node for node in nodes if node.op != "const" and node not in self.env]
+        if any(node.op == "scan" or node.dtype == BOOL for node in nodes):
+            return {}
+        own = {node: self.name(node) for node in nodes}
+        row, env = self.axes[axis], self.env
+        self.axes[axis], self.env = self._later(row, number), dict(env)
+        if count > 1:
+            self.names |= {node: f"{name}_{number}" for node, name in own.items()}
+        self.define_all(nodes)
+        found = {node: self.env[node] for node in nodes}
+        self.names |= own
+        self.axes[axis], self.env = row, env
+        return found
 
     def _held(self, reductions: Sequence[Scalar]) -> dict[Scalar, Variable]:
         """Accumulators that rows which are reduced together change in a register: of several arrays compilers do not always know

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuser.backends.c.schedules.padded_rows import TILES_BYTES, PaddedRows, as_it_lies, widest_of
-from fuser.backends.c.schedules.staged_rows import ROWS, rows_side_by_side
 from fuser.backends.c.target import TARGET
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL
 from fuser.kernel.kernel import Kernel, ReductionSpec, Sweep
 from fuser.kernel.loops import arrange
 from fuser.kernel.operands import needed
+from fuser.kernel.short_rows import ROWS, rows_side_by_side
 
 BLOCK_BYTES = 32 << 10  # of a block's rows, in memory and in tiles, that nearest caches hold
 FREE = ("load", "const", "index")

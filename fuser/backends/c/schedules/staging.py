@@ -88,7 +88,7 @@ def read(writer: Elementwise, piece: Piece, axis: Axis) -> None:
     with writer.standing({axis: writer.named("base")}):
         for number, tile in enumerate(piece.tiles_in):
             room, begin = _room(writer, tile, f"tile{number}"), _begin(writer, tile, axis)
-            move_rows(writer, "in", tile.param, tile.stride, begin, _step(writer, tile, axis), room, str(ROWS))
+            move_rows(writer, "in", tile.param, begin, _step(writer, tile, axis), room, str(ROWS), tile.stride)
             for member, column in tile.members.items():
                 writer.sources[member] = writer.at(room, str(column * ROWS), X)  # type: ignore[index]
     for number, tile in enumerate(piece.tiles_out):
@@ -102,7 +102,7 @@ def leave(writer: Elementwise, piece: Piece, axis: Axis) -> None:
     with writer.standing({axis: writer.named("base")}):
         for number, tile in enumerate(piece.tiles_out):
             room, begin, step = writer.named(f"left{number}"), _begin(writer, tile, axis), _step(writer, tile, axis)
-            move_rows(writer, "out", tile.param, tile.stride, room, str(ROWS), begin, step)
+            move_rows(writer, "out", tile.param, room, str(ROWS), begin, step, tile.stride)
 
 
 def _room(writer: Elementwise, tile: Tile, name: str) -> Variable:

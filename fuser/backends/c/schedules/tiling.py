@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
-from fuser.backends.c.schedules import fission, transposes
+from fuser.backends.c.schedules import fission, masking, transposes
 from fuser.backends.c.schedules.transposes import TRANSPOSED
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
+from fuser.kernel.cost import LEAST_TILED
 from fuser.kernel.kernel import Access, Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 ALONG = 512  # bytes of a tile along the axis that is dense in memory: shorter runs lose a third, longer ones the cache
 WIDTH = 64  # elements of a tile along the vector
-LEAST = 16  # iterations along both axes from which tiles pay
 MOST_TILES = 8
 X, Y = Variable("x", "int64_t"), Variable("y", "int64_t")  # the running column and row of a tile
 
@@ -44,12 +44,12 @@ class TransposedAccess:
 def transposed_accesses(kernel: Kernel, loops: Loops) -> TransposedAccess | None:
     """The accesses that are worth tiles, all along one axis; None where there are none."""
     vector = loops.vector
-    if vector is None or kernel.reduced or loops.extents[vector] < LEAST:
+    if vector is None or kernel.reduced or loops.extents[vector] < LEAST_TILED:
         return None
     free = [n for n in kernel.nodes if n.op == "load" and not n.args]  # what is read under a mask may not be there
     best: TransposedAccess | None = None
     for axis in loops.parallel:
-        if axis is vector or loops.extents[axis] < LEAST:
+        if axis is vector or loops.extents[axis] < LEAST_TILED:
             continue
         loads = tuple(n for n in free if crosses(n.attr, kernel, vector, axis, loops))
         stores = tuple(s for s in kernel.stores if crosses(s, kernel, vector, axis, loops))
@@ -109,7 +109,9 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
         array = writer.params[store.param]
         tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
         writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
-    _rows(writer, piece, across.axis, along.axis, corners, width)
+    lanes = masking.tiled(writer, piece.nodes, piece.stores, along.extent, {*found.loads, *found.stores})
+    writer.made(masking=lanes or None)
+    _rows(writer, piece, across.axis, along.axis, corners, width, lanes)
     for store, tile in leaving.items():
         with _first(writer, store, across, corners):
             begin, step = code("&{}", writer.target(store)), _step(writer, store, along)
@@ -168,13 +170,13 @@ def _copy(
 
 
 def _rows(
-    writer: Elementwise, piece: Piece, across: Axis, along: Axis, corners: Mapping[Axis, Part], width: int
+    writer: Elementwise, piece: Piece, across: Axis, along: Axis, corners: Mapping[Axis, Part], width: int, lanes: int
 ) -> None:
-    """The rows of a tile, one after the other."""
+    """The rows of a tile, one after the other, each in whole vectors of `lanes` numbers if there are any."""
     y = writer.count("y", "0", writer.named("height"))
     writer.let("int64_t", writer.axis_names[across], "{} + {}", corners[across], y)
     element = lambda x: writer.let("int64_t", writer.axis_names[along], "{} + {}", corners[along], x)
-    fission.write(writer, piece, width, writer.named("width"), element)
+    fission.write(writer, piece, width, writer.named("width"), element, lanes=lanes)
     writer.close()
 
 
@@ -190,9 +192,22 @@ def _step(writer: Emitter, access: Access | Store, along: Span) -> Code:
 
 
 def move_rows(
-    writer: Emitter, side: str, param: int, stride: int, source: Part, step: Part, target: Part, ld: Part
+    writer: Emitter,
+    side: str,
+    param: int,
+    source: Part,
+    step: Part,
+    target: Part,
+    ld: Part,
+    stride: int = 0,
+    count: Part = "",
 ) -> None:
-    """Take the rows of a block of `width` rows into a tile (side "in"), or out of it ("out"); `stride` elements from one row to
-    the next."""
-    function = transposes.rows_function(side, writer.kernel.params[param].dtype.itemsize * 8, stride)
-    writer.do("{}({}, {}, {}, {}, {width});", Symbol(function), source, step, target, ld)
+    """Take the rows of a block of `width` rows into a tile (side "in"), or out of it ("out"). They are either of `stride` elements that
+    lie one after the other, or of `count` elements, the last of a row anywhere ahead of the next row."""
+    bits = writer.kernel.params[param].dtype.itemsize * 8
+    function = transposes.rows_function(side, bits, stride)
+    if function.endswith(f"_{stride}"):
+        writer.do("{}({}, {}, {}, {}, {width});", Symbol(function), source, step, target, ld)
+    else:
+        apart = step if side == "in" else ld
+        writer.do("{}({}, {}, {}, {}, {width}, {});", Symbol(function), source, step, target, ld, count or apart)

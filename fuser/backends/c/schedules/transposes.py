@@ -53,8 +53,8 @@ static void transpose{bits}(const void *source, int64_t step, void *target, int6
   for (int64_t b = 0; b < height; ++b)
     for (int64_t v = 0; v < width; ++v) to[b * ld + v] = from[v * step + b];
 }}"""
-_ROWS = """// {element} for e < {step}
-static void {name}(const void *source, int64_t {read}, void *target, int64_t {written}, int64_t rows) {{
+_ROWS = """// {element} for e < {count}
+static void {name}(const void *source, int64_t {read}, void *target, int64_t {written}, int64_t rows{counted}) {{
   const bits{bits} *from = source;
   bits{bits} *to = target;
   int64_t r = 0;
@@ -64,28 +64,29 @@ static void {name}(const void *source, int64_t {read}, void *target, int64_t {wr
   }}
 #endif
   for (; r < rows; ++r)
-    for (int64_t e = 0; e < {step}; ++e) {element};
+    for (int64_t e = 0; e < {count}; ++e) {element};
 }}"""
 _ELEMENT = {"in": "to[e * ld + r] = from[r * step + e]", "out": "to[r * step + e] = from[e * ld + r]"}
 # Whole vectors, then at most one half of one, and one more part, which reaches back over its neighbour.
 _PARTS = """    int64_t e = 0;
-    for (; e + {lanes} <= step; e += {lanes}) {whole};
-    if (e + {half} < step) {{
+    for (; e + {lanes} <= count; e += {lanes}) {whole};
+    if (e + {half} < count) {{
       {halves};
       e += {half};
     }}
-    if (e + {quarter} < step) {{
-      e = step - {half};
+    if (e + {quarter} < count) {{
+      e = count - {half};
       {halves};
-    }} else if (e < step) {{
-      e = step - {quarter};
+    }} else if (e < count) {{
+      e = count - {quarter};
       {quarters};
     }}"""
 
 
 def rows_function(side: str, bits: int, stride: int) -> str:
-    """The name of the function that takes rows of a stride into a tile (side "in"), or out of it ("out")."""
-    return f"rows_{side}{bits}" + (f"_{stride}" if stride < TRANSPOSED[bits] // 2 else "")
+    """The name of the function that takes rows into a tile (side "in"), or out of it ("out"): of dense rows of few elements by their
+    `stride`, else one that is told how many elements a row has."""
+    return f"rows_{side}{bits}" + (f"_{stride}" if 0 < stride < TRANSPOSED[bits] // 2 else "")
 
 
 def helpers(used: Collection[str]) -> str:
@@ -160,9 +161,10 @@ def _part(bits: int, lanes: int, width: int, side: str) -> str:
     return _block(f"{side}{bits}x{width}", bits, lanes, width, "\n".join(read), "\n".join(write))
 
 
-def _rows(name: str, bits: int, lanes: int, side: str, step: str, body: str) -> str:
+def _rows(name: str, bits: int, lanes: int, side: str, count: str, body: str) -> str:
     read, written = ("step", "ld") if side == "in" else ("ld", "step")
-    numbers = {"name": name, "bits": bits, "lanes": lanes, "read": read, "written": written, "step": step}
+    numbers = {"name": name, "bits": bits, "lanes": lanes, "read": read, "written": written, "count": count}
+    numbers["counted"] = ", int64_t count" if count == "count" else ""
     return _ROWS.format(element=_ELEMENT[side], body=body, **numbers)
 
 
@@ -174,7 +176,7 @@ def _wide(bits: int, lanes: int, side: str) -> str:
     blocks = {"whole": f"block{bits}", "halves": f"{side}{bits}x{half}", "quarters": f"{side}{bits}x{quarter}"}
     calls = {key: f"{name}({places})" for key, name in blocks.items()}
     body = _PARTS.format(lanes=lanes, half=half, quarter=quarter, **calls)
-    return _rows(f"rows_{side}{bits}", bits, lanes, side, "step", body)
+    return _rows(f"rows_{side}{bits}", bits, lanes, side, "count", body)
 
 
 def _narrow(bits: int, lanes: int, side: str, step: int) -> str:

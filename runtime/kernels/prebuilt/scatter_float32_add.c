@@ -1,4 +1,4 @@
-// Sums of float32 scattered by int32, as `on_demand.scatter_text` writes them.
+// Sums of float32 scattered, as `on_demand.scatter_text` writes them.
 #include <stdint.h>
 #define LOAD(x) (x)
 #define SAVE(x) (x)
@@ -6,6 +6,5 @@
 #define NEUTRAL -0.0
 #define IN float
 #define T float
-#define IDX int32_t
-#define scatter scatter_float32_add_int32
+#define scatter scatter_float32_add
 #include "../scatter.c"

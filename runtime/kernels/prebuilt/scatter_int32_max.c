@@ -1,0 +1,10 @@
+// Greatest of int32 scattered, as `on_demand.scatter_text` writes them.
+#include <stdint.h>
+#define LOAD(x) (x)
+#define SAVE(x) (x)
+#define COMBINE(a, u) ((u) > (a) ? (u) : (a))
+#define NEUTRAL (-2147483648)
+#define IN int32_t
+#define T int32_t
+#define scatter scatter_int32_max
+#include "../scatter.c"

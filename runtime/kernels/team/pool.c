@@ -1,0 +1,303 @@
+// The process's team of threads: the shares of a parallel region are taken by whoever is there.
+//
+// A region has as many shares as it asks for threads, and the thread that begins it runs the first one. Threads of the team
+// that are awake take the others; what nobody has taken by then the calling thread runs too. So a region on a busy machine,
+// where a thread that is woken waits for a time slice, takes as long as the work alone at worst. A share must not wait for
+// another one to begin: there are no barriers. Any number of threads may begin regions at once; one inside of a region is
+// run by the thread that is there.
+//
+// Shares are bits of a mask, set once they are taken. A thread first takes the share of its own number, whose data its cache
+// has from the region before.
+#define _GNU_SOURCE
+#include "team.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define REGIONS 16    // at the same time; a thread that finds no room runs its region alone
+#define WORDS 4       // of a mask
+#define LOOPS 8       // in a region whose iterations are handed out; those of later ones are cut evenly
+#define IDLE 10000    // nanoseconds that a thread of the team looks for a next region before it sleeps
+#define ALONE 15000   // that the most work takes which is one thread's (Target.alone)
+#define WAKING 4      // times that much work, for which sleeping threads are woken
+#define JOINING 50000 // that a caller looks for the end of shares which others run
+
+#if defined(__x86_64__) || defined(__i386__)
+#define pause_briefly() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define pause_briefly() __asm__ volatile("yield")
+#else
+#define pause_briefly() ((void)0)
+#endif
+#define load(from) __atomic_load_n(from, __ATOMIC_ACQUIRE)
+
+typedef struct {
+  uint64_t taken[WORDS];  // shares that have begun, and numbers beyond them
+  void (*function)(void *);
+  void *data;
+  const iterations *loop;
+  int size, processor;  // where the caller was as it began
+  long handed[LOOPS];  // iterations of each loop
+  int ended;           // shares that threads of the team have run
+  int waiting;         // whether the caller sleeps
+  pthread_cond_t end;
+} __attribute__((aligned(128))) region;
+
+typedef struct {
+  region *in;  // null: the only share
+  int number, size, loops;
+  iterations loop;  // the one being run
+  long *handed;     // null: all of its iterations are this share's
+} share;
+
+static region regions[REGIONS];
+static uint32_t used, published;  // bits of regions: that a caller has; whose shares can be taken
+static uint32_t epoch;            // raised whenever one is published
+static int sleepers, workers, most_threads;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
+
+static __thread share here = {0, 0, 1, 0, {0}, 0};
+static __thread int around, is_worker, limit;  // `around`: regions of several shares
+
+static int here_processor(void) {
+#ifdef __linux__
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+static int64_t nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+// Look for a while until `*at` is no longer `value` (or at least `value`, if `least`); whether it is.
+static int became(const uint32_t *at, uint32_t value, int least, int64_t most) {
+  for (int64_t end = 0;;) {
+    for (int turn = 0; turn < 32; ++turn) {
+      const uint32_t found = load(at);
+      if (least ? found >= value : found != value) return 1;
+      pause_briefly();
+    }
+    const int64_t now = nanoseconds();
+    if (!end) end = now + most;
+    if (now > end) return 0;
+  }
+}
+
+// Take a share that nobody has, `number` by preference; -1: there is none.
+static int take(region *r, int number) {
+  for (int turn = 0; turn < WORDS; ++turn) {
+    const int word = (number / 64 + turn) % WORDS;
+    for (uint64_t left = ~load(&r->taken[word]); left; left = ~load(&r->taken[word])) {
+      const uint64_t own = 1ull << number % 64, bit = turn == 0 && left & own ? own : left & -left;
+      if (!(__atomic_fetch_or(&r->taken[word], bit, __ATOMIC_ACQ_REL) & bit)) return word * 64 + __builtin_ctzll(bit);
+    }
+  }
+  return -1;
+}
+
+static void run(region *r, int number) {
+  here = (share){r, number, r->size, 0, {0}, 0};
+  if (r->loop) here.loop = *r->loop, here.handed = &r->handed[here.loops++];
+  r->function(r->data);
+}
+
+// Leave the processor to the caller, where the system woke this thread on its: it would take turns with it there.
+static void make_way(int processor) {
+#ifdef __linux__
+  cpu_set_t allowed, others;
+  if (here_processor() != processor || sched_getaffinity(0, sizeof allowed, &allowed)) return;
+  others = allowed;
+  CPU_CLR(processor, &others);
+  if (sched_setaffinity(0, sizeof others, &others) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+#endif
+}
+
+static void *serve(void *argument) {
+  const int number = (int)(intptr_t)argument;
+  is_worker = around = 1;
+  for (;;) {
+    const uint32_t seen = load(&epoch);
+    int ran = 0;
+    for (uint32_t open = load(&published); open; open &= open - 1) {
+      region *const r = &regions[__builtin_ctz(open)];
+      for (int taken; (taken = take(r, number)) >= 0; ran = 1) {
+        make_way(r->processor);
+        run(r, taken);
+        __atomic_add_fetch(&r->ended, 1, __ATOMIC_SEQ_CST);
+        if (!__atomic_load_n(&r->waiting, __ATOMIC_SEQ_CST)) continue;
+        pthread_mutex_lock(&lock);
+        pthread_cond_signal(&r->end);
+        pthread_mutex_unlock(&lock);
+      }
+    }
+    if (ran || became(&epoch, seen, 0, IDLE)) continue;
+    pthread_mutex_lock(&lock);
+    __atomic_add_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&epoch, __ATOMIC_SEQ_CST) == seen) pthread_cond_wait(&work, &lock);
+    __atomic_sub_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&lock);
+  }
+  return 0;
+}
+
+// To be called in a child of fork(), which has the calling thread alone.
+__attribute__((constructor)) static void reset(void) {
+  pthread_mutex_init(&lock, 0);
+  pthread_cond_init(&work, 0);
+  for (int n = 0; n < REGIONS; ++n) {
+    memset(regions[n].taken, 0xff, sizeof regions[n].taken);
+    pthread_cond_init(&regions[n].end, 0);
+  }
+  used = published = 0;
+  sleepers = workers = around = 0;
+  here = (share){0, 0, 1, 0, {0}, 0};
+}
+
+// Have so many threads, or as many as the system gives.
+static void hire(int wanted) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_mutex_lock(&lock);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
+  for (pthread_t thread; workers < wanted; ++workers) {
+    if (pthread_create(&thread, 0, serve, (void *)(intptr_t)(workers + 1))) break;
+    pthread_detach(thread);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, 0);
+  pthread_mutex_unlock(&lock);
+}
+
+static int most(void) {
+  if (limit) return limit;
+  if (!most_threads) most_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  return most_threads;
+}
+
+static region *reserve(void) {
+  for (uint32_t known = load(&used); ~known & ((1u << REGIONS) - 1);) {
+    const uint32_t bit = ~known & (known + 1);
+    if (__atomic_compare_exchange_n(&used, &known, known | bit, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+      return &regions[__builtin_ctz(bit)];
+  }
+  return 0;
+}
+
+static void publish(region *r) {
+  for (int word = 0; word < WORDS; ++word) {
+    const int left = r->size - word * 64;
+    const uint64_t beyond = left >= 64 ? 0 : left <= 0 ? ~0ull : ~0ull << left;
+    __atomic_store_n(&r->taken[word], beyond | (word == 0), __ATOMIC_RELEASE);
+  }
+  __atomic_fetch_or(&published, 1u << (r - regions), __ATOMIC_SEQ_CST);
+  __atomic_add_fetch(&epoch, 1, __ATOMIC_SEQ_CST);
+  int wanted = r->size - 1, asleep = __atomic_load_n(&sleepers, __ATOMIC_SEQ_CST);
+  if (!asleep) return;
+  pthread_mutex_lock(&lock);
+  for (; wanted && asleep; --wanted, --asleep) pthread_cond_signal(&work);
+  pthread_mutex_unlock(&lock);
+}
+
+// Wait for `shares` that others run, and give the region back.
+static void join(region *r, uint32_t shares) {
+  if (!became((const uint32_t *)&r->ended, shares, 1, JOINING)) {
+    pthread_mutex_lock(&lock);
+    __atomic_store_n(&r->waiting, 1, __ATOMIC_SEQ_CST);
+    while ((uint32_t)__atomic_load_n(&r->ended, __ATOMIC_SEQ_CST) < shares) pthread_cond_wait(&r->end, &lock);
+    r->waiting = 0;
+    pthread_mutex_unlock(&lock);
+  }
+  const uint32_t bit = 1u << (r - regions);
+  __atomic_fetch_and(&published, ~bit, __ATOMIC_RELEASE);
+  __atomic_fetch_and(&used, ~bit, __ATOMIC_RELEASE);
+}
+
+static void parallel(void (*function)(void *), void *data, unsigned threads, const iterations *loop) {
+  const int allowed = around ? 1 : most();
+  int size = threads && (int)threads < allowed ? (int)threads : allowed;
+  size = size < WORDS * 64 ? size : WORDS * 64;
+  if (size > 1 && workers < size - 1) hire(size - 1);
+  region *const r = size > 1 && workers ? reserve() : 0;
+  const share before = here;
+  if (!r) {
+    here = (share){0, 0, 1, 0, loop ? *loop : (iterations){0}, 0};
+    function(data);
+    here = before;
+    return;
+  }
+  r->function = function, r->data = data, r->loop = loop, r->size = size, r->ended = 0;
+  r->processor = here_processor();
+  memset(r->handed, 0, sizeof r->handed);
+  publish(r);
+  around = 1;
+  uint32_t own = 0;
+  for (int number = 0; number >= 0; number = take(r, number)) run(r, number), ++own;
+  around = 0;
+  here = before;
+  join(r, (uint32_t)size - own);
+}
+
+static int next(long *first, long *last) {
+  const iterations *const l = &here.loop;
+  if (l->step == 0) return 0;
+  if (!here.handed) {
+    *first = l->start, *last = l->end;
+    const int any = l->step > 0 ? l->start < l->end : l->start > l->end;
+    here.loop.start = l->end;
+    return any;
+  }
+  const long across = l->step > 0 ? l->step : -l->step, length = l->step > 0 ? l->end - l->start : l->start - l->end;
+  const long count = length > 0 ? (length + across - 1) / across : 0;
+  const long from = __atomic_fetch_add(here.handed, l->chunk, __ATOMIC_RELAXED);
+  if (from >= count) return 0;
+  *first = l->start + from * l->step;
+  *last = from + l->chunk >= count ? l->end : *first + l->chunk * l->step;
+  return 1;
+}
+
+static int begin_loop(const iterations *loop, long *first, long *last) {
+  here.loop = *loop;
+  here.handed = here.in && here.loops < LOOPS ? &here.in->handed[here.loops++] : 0;
+  if (here.in && !here.handed) {  // this share's part of it
+    const long length = loop->step > 0 ? loop->end - loop->start : loop->start - loop->end;
+    const long across = loop->step > 0 ? loop->step : -loop->step, count = length > 0 ? (length + across - 1) / across : 0;
+    here.loop.start = loop->start + count * here.number / here.size * loop->step;
+    here.loop.end = loop->start + count * (here.number + 1) / here.size * loop->step;
+  }
+  return next(first, last);
+}
+
+static int number(void) { return here.number; }
+static int size(void) { return here.size; }
+static int inside(void) { return around; }
+static int is_caller(void) { return !is_worker; }
+static int unclaimed(void) {
+  uint64_t left = 0;
+  for (int word = 0; here.in && word < WORDS; ++word) left |= ~load(&here.in->taken[word]);
+  return left != 0;
+}
+// Threads that sleep take some 25 us to wake on virtual machines, half of that from the caller. They are worth it for much
+// work, or where such pieces follow each other closely, so that they find the team awake from then on.
+static int awake(long work, long most_alone, int threads) {
+  static int64_t before;  // when the last piece began
+  if (work > most_alone * WAKING || __atomic_load_n(&sleepers, __ATOMIC_RELAXED) == 0) return threads;
+  const int64_t now = nanoseconds(), gap = now - __atomic_exchange_n(&before, now, __ATOMIC_RELAXED);
+  return gap < IDLE + 2 * ALONE * work / most_alone ? threads : 1;
+}
+static void set_most(int threads) { most_threads = threads; }
+static int set_limit(int threads) {
+  const int before = limit;
+  limit = threads;
+  return before;
+}
+
+const team_calls process_team = {parallel, begin_loop, next, number, size, most, inside, is_caller, unclaimed, awake, set_most, set_limit, reset};

@@ -1,0 +1,51 @@
+"""Narrow tiles beside what lies in another order: rows that are no whole number of vectors run under a mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+
+EXTENTS = (17, 26, 30, 33, 47, 63, 90, 100)
+
+
+def crossing(x: Any, y: Any) -> tuple[Any, ...]:
+    """x: blocks by rows by columns; y: the same with rows and columns exchanged."""
+    t = x.swapaxes(1, 2)
+    return t + y, t > 0, (t > y) & (y < 1), t.reshape(-1, t.shape[2]) * 2 + y.reshape(-1, y.shape[2])
+
+
+@pytest.mark.parametrize("extent", EXTENTS)
+@pytest.mark.parametrize("rows", (40, 130))
+def test_narrow_tiles(extent: int, rows: int) -> None:
+    random = np.random.default_rng(extent)
+    x = random.standard_normal((3, rows, extent)).astype(np.float32)
+    y = random.standard_normal((3, extent, rows)).astype(np.float32)
+    for dtype in (np.float32, np.float64, np.int32, np.int16):
+        with fuser.config.using(enable_x64=True):
+            a, b = (v.astype(dtype) if np.dtype(dtype).kind == "f" else (v * 9).astype(dtype) for v in (x, y))
+            for found, wanted in zip(fuser.jit(crossing, backend="c")(a, b), crossing(a, b), strict=True):
+                np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
+def test_integer_quotients_of_narrow_tiles_have_no_mask() -> None:
+    """What lies beside a row would be divided by what nobody wrote."""
+    x = np.arange(1, 1 + 3 * 40 * 30, dtype=np.int32).reshape(3, 40, 30)
+    y = np.arange(1, 1 + 3 * 40 * 30, dtype=np.int32).reshape(3, 30, 40)
+    divided = fuser.jit(lambda x, y: fuser.lax.div(x.swapaxes(1, 2), y), backend="c")
+    np.testing.assert_array_equal(np.asarray(divided(x, y)), x.swapaxes(1, 2) // y)
+
+
+def test_the_form_of_narrow_tiles() -> None:
+    def masking(rows: int) -> int | None:
+        x, y = np.ones((50, rows, 40), np.float32), np.ones((50, 40, rows), np.float32)
+        lowered = fuser.jit(lambda x, y: (x.swapaxes(1, 2) + y) * 2, backend="c").lower(x, y)
+        (schedule,) = lowered.sources[0].schedules.values()
+        assert schedule.tiling
+        return schedule.masking
+
+    assert [masking(rows) for rows in (30, 40, 90)] == [16, 16, 16]
+    assert [masking(rows) for rows in (32, 48, 150)] == [None, None, None]  # whole vectors, and long rows
