@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fuser.ir.cost import kind
 from fuser.ir.graph import Eqn, Graph, Operand, graphs_in
 from fuser.ir.index import ZERO, Affine, Axis, Computed
 from fuser.ir.primitive import Control, Fusion
@@ -326,7 +327,7 @@ class _Tracing:
         except Refused:
             return math.inf
         vectors = -(-math.prod(axis.extent for axis in lanes) // target.lanes)
-        work = sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
+        work = sum(target.compute(kind(node), node.dtype.itemsize) for node in operations)
         return max(vectors * target.lanes * work, target.latency * target.operations * work / target.chains)
 
     def _held_numbers(self) -> list[int]:
@@ -418,7 +419,7 @@ class _Tracing:
         and compute each number once."""
         vector = target.vector // 4
         times = target.in_turn * target.scalar if lanes == 1 else -(-lanes // vector) * vector / target.margin
-        written = times * sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
+        written = times * sum(target.compute(kind(node), node.dtype.itemsize) for node in operations)
         graphs = [self.parts.body] if self.parts.predicate is None else [self.parts.predicate, self.parts.body]
         kernels = sum(seconds_in_kernels(graph, target) for graph in graphs)
         if written > kernels:
