@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fuser.backends.base import HOST, HOST_LIBRARIES, Alike, KernelSource, Loaded, unsupported
-from fuser.backends.c import spell
+from fuser.backends.c import spell, team_size
 from fuser.backends.c.compilation import translation_units
 from fuser.backends.c.compilation.horizontal import emit_horizontal
 from fuser.backends.c.control_flow import interrupt, thread_tuning
@@ -114,15 +114,6 @@ def _within(group: FusionGroup) -> Iterator[FusionGroup]:
             yield from _within(part)
 
 
-_TEAM_FOR = """#ifdef FUSER_TEAM
-int team_awake(long work, long most, int threads);  // runtime/kernels/team
-#else
-#define team_awake(work, most, threads) (threads)
-#endif
-// Threads for so much work, where up to `most` is done sooner by one.
-static inline int team_for(long work, long most, int threads) {
-  return work <= most ? 1 : team_awake(work, most, threads);
-}"""
 _FLOOR_DIV = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }"
 
 
@@ -136,7 +127,7 @@ def translation_unit(text: str, used: Counter[str]) -> str:
     before += [masking.HELPERS] if used["within"] or used["padded"] else []
     tuning = used[thread_tuning.TEAM_SIZE.name] or used[thread_tuning.TUNER.name]
     before += [toolchain.THREADS] if used["fuser_threads"] or tuning else []
-    before += [_TEAM_FOR] if used["team_for"] else []
+    before += [team_size.HELPERS] if used[team_size.TEAM_FOR.name] else []
     before += [thread_tuning.HELPERS] if tuning else []
     return "\n\n".join([*filter(None, before), text]) + "\n"
 

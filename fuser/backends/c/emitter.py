@@ -17,7 +17,6 @@ from fuser.backends.c.function import (
     BUFFERS,
     NOTHING,
     SIZES,
-    TEAM_FOR,
     THREADS,
     Buffer,
     Code,
@@ -38,6 +37,7 @@ from fuser.backends.c.function import (
 from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Offsets
 from fuser.backends.c.schedules import masking
 from fuser.backends.c.target import TARGET
+from fuser.backends.c.team_size import TEAM_FOR
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex, is_inexact

@@ -475,7 +475,6 @@ def rewritten(body: Iterable[Statement], change: Change) -> tuple[Statement, ...
 CALLER = '__attribute__((optimize("Og"))) '
 BUFFERS, SIZES = Variable("buffers", "void *", pointer=True), Variable("sizes", "int64_t", pointer=True)
 THREADS = Symbol("fuser_threads")  # how many a kernel may use
-TEAM_FOR = Symbol("team_for")  # how many are worth it for so much work
 FUNCTION = Symbol("function")  # the type of a pointer to a kernel, or to a function of a library
 ARGUMENTS = (("void **", BUFFERS), ("const int64_t *", SIZES))
 

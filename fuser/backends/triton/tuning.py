@@ -118,8 +118,12 @@ def _schedules(group: FusionGroup, planned: KernelSource) -> Iterator[Schedule]:
     if group.kind is Kind.CONTRACTION:
         (dot,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT)
         for choice in candidates(extents(dot))[:RANKED]:
-            shared = {"stream_k": choice.streams} if choice.streams else {"split_k": choice.splits}
-            yield Schedule(tile=(choice.tile.m, choice.tile.n), **shared)
+            tile = choice.tile.m, choice.tile.n
+            yield (
+                Schedule(tile=tile, stream_k=choice.streams)
+                if choice.streams
+                else Schedule(tile=tile, split_k=choice.splits)
+            )
         return
     made = planned.schedules[group.name]
     first = made.pieces[0] if made.pieces else made

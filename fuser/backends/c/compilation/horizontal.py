@@ -13,7 +13,6 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.control_flow.driver import LOCAL, Emit
 from fuser.backends.c.function import (
     KEY,
-    TEAM_FOR,
     THREADS,
     Code,
     Definition,
@@ -26,6 +25,7 @@ from fuser.backends.c.function import (
 )
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.backends.c.target import TARGET
+from fuser.backends.c.team_size import TEAM_FOR
 from fuser.ir.cost import seconds
 from fuser.ir.graph import Var
 from fuser.kernel.schedule import Schedule
