@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import fuser
 import fuser.numpy as fnp
+from fuser import config
 from fuser.backends.c.library import prebuilt
 from fuser.backends.c.library.on_demand import (
     GEMMS,
@@ -119,12 +120,11 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
     f = fuser.jit(fnp.matmul, backend="c")
-    threads = ctypes.CDLL("libgomp.so.1")
-    before, results = threads.omp_get_max_threads(), []
+    before, results = config.threads, []
     for count in (1, 2, 5):
-        threads.omp_set_num_threads(count)
+        config.update("threads", count)
         results.append(np.asarray(f(a, b)))
-    threads.omp_set_num_threads(before)
+    config.update("threads", before)
     assert all(np.array_equal(results[0], other) for other in results[1:])
 
 
@@ -188,12 +188,12 @@ def test_every_form_has_its_bits_whatever_the_threads(name: str) -> None:
     m, k, n = FORMS[name]
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
-    f, threads = fuser.jit(lambda a, b: clipped(a @ b), backend="c"), ctypes.CDLL("libgomp.so.1")
-    before, results = threads.omp_get_max_threads(), []
+    f = fuser.jit(lambda a, b: clipped(a @ b), backend="c")
+    before, results = config.threads, []
     for count in (1, 2, 3, 7):
-        threads.omp_set_num_threads(count)
+        config.update("threads", count)
         results.append(np.asarray(f(a, b)))
-    threads.omp_set_num_threads(before)
+    config.update("threads", before)
     assert all(np.array_equal(results[0], other) for other in results[1:])
     np.testing.assert_allclose(results[0], np.maximum(a.astype(np.float64) @ b, -1), rtol=1e-3, atol=1e-3)
 

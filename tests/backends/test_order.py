@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 import fuser
 import fuser.numpy as fnp
-from fuser import lax
+from fuser import config, lax
 from fuser.backends.c.library import library_calls
 from fuser.ops.sorting import sort_p, top_k_p
 from fuser.partition.group import Kind
@@ -208,15 +206,15 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, bins, order
     x, updates = rng.standard_normal(bins).astype(dtype), rng.standard_normal(100000).astype(dtype)
     indices = rng.integers(0, bins, 100000).astype(np.int32)
     indices = np.sort(indices) if ordered else indices
-    openmp, results = ctypes.CDLL("libgomp.so.1"), set()
+    before, results = config.threads, set()
     with fuser.config.using(enable_x64=True):
         function = jitted(lambda x, i, u: (x.at[i].add(u), fnp.sort(u), lax.top_k(u, 9)[1], fnp.argmax(u)))
         try:
             for threads in (1, 2, 3):
-                openmp.omp_set_num_threads(threads)
+                config.update("threads", threads)
                 results.add(b"".join(np.asarray(r).tobytes() for r in function(x, indices, updates)))
         finally:
-            openmp.omp_set_num_threads(2)
+            config.update("threads", before)
     assert len(results) == 1
 
 

@@ -134,18 +134,18 @@ class Emitter(Builder, Common):
         self.form()
         assert self.depth == 0
         comments, name = self.kernel.comments[:12], self.kernel.name
-        team = self.argument(self.team_size()) if self.team and self.threads and self.loops.parallel else None
+        alone = self.alone() if self.team and self.threads and self.loops.parallel else None
         body = (*self._parameters(), *self.statements)
         shared = Variable("state", "volatile int", pointer=True)
         state = (Buffer(shared, code(str(self.state)), " = {0}"),) if self.state else ()
-        if team is None:
+        if alone is None:
             return Module(name, (self.function((*state, *body), comments),))
         # Even a team of one costs 300 ns: what is small is called without. `omp for` then takes it for a team of one.
         share = Own("_share")
         arguments = (*ARGUMENTS, ("volatile int *", shared)) if state else ARGUMENTS
         call = code("{}({})", share, joined((variable for _, variable in arguments), ", "))
         calls = (
-            Do(code("if ({} == 1) {{ {}; return; }}", team, call)),
+            Do(code("if ({}) {{ {}; return; }}", alone, call)),
             Do(code("#pragma omp parallel num_threads({})", THREADS)),
             Do(code("{};", call)),
         )
@@ -289,10 +289,17 @@ class Emitter(Builder, Common):
         extents = self.extents.values() if axes is None else [self.extents[axis] for axis in axes]
         return joined(extents, " * ") or code("1")
 
+    def alone(self) -> Code:
+        """The test by which one thread does the work alone."""
+        return self.argument(code("{} == 1", self.team_size()))
+
     def team_size(self) -> Code:
         """The number of threads for the work: one where it is too small for more."""
-        most = most_alone(self.kernel.nodes, self.kernel.stores, TARGET)
-        return code(f"{{}}({{}}, {most}, {{}})", TEAM_FOR, self.total(), THREADS)
+        return code(f"{{}}({{}}, {self.most_alone()}, {{}})", TEAM_FOR, self.total(), THREADS)
+
+    def most_alone(self) -> int:
+        """The number of iterations up to which one thread does them all sooner."""
+        return most_alone(self.kernel.nodes, self.kernel.stores, TARGET)
 
     def argument(self, expression: Code) -> Code:
         """The expression where the sizes have no names yet."""

@@ -126,12 +126,20 @@ INSIDE void transpose_columns(const T *in, const int64_t *column, int64_t n, T *
 #endif
 
 // The sums of runs of 2 · half lanes, halved: those of a's runs come first. Each lane meets the one that is half a run away.
-typedef __typeof__((vec){0} < (vec){0}) places;
+// Their places are read: compilers would make them of constants, lane by lane.
+#define WHOLE_OF(bytes, type, other) __builtin_choose_expr(sizeof(T) == bytes, (type)0, other)
+typedef __typeof__(WHOLE_OF(1, int8_t, WHOLE_OF(2, int16_t, WHOLE_OF(4, int32_t, (int64_t)0)))) place;
+typedef place places __attribute__((vector_size(BYTES)));
+#define RUN(l, half) (l) / half * 2 * half + (l) % half
+#define RUNS(l, half) RUN(l, half), RUN(l + 1, half), RUN(l + 2, half), RUN(l + 3, half)
+#define MANY_RUNS(l, half) RUNS(l, half), RUNS(l + 4, half), RUNS(l + 8, half), RUNS(l + 12, half)
+#define ALL_RUNS(half) {MANY_RUNS(0, half), MANY_RUNS(16, half), MANY_RUNS(32, half), MANY_RUNS(48, half)}
+static const place first_of_runs[][64] __attribute__((aligned(64))) = {
+  ALL_RUNS(1), ALL_RUNS(2), ALL_RUNS(4), ALL_RUNS(8), ALL_RUNS(16), ALL_RUNS(32)
+};
 INSIDE vec halved(vec a, vec b, int half) {
-  places low, high;
-#pragma GCC unroll 64
-  for (int l = 0; l < VL; ++l) low[l] = l / half * 2 * half + l % half, high[l] = low[l] + half;
-  return __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+  const places low = *(const places *)first_of_runs[__builtin_ctz(half)];
+  return __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, low + half);
 }
 
 // c[0 … lines) = the sums of the lanes of each vector, a power of 2 of them.

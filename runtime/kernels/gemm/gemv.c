@@ -5,6 +5,7 @@
 #define LINES 8
 #define SPLIT 4096  // steps of a sum from which it may be cut
 #define FAR (1 << 24)  // bytes of a matrix that caches do not hold
+#define SHORT 8  // vectors of a sum up to which those of x stay in registers
 #define LONG 16  // vectors of a sum that takes its line's time alone
 
 // c[0 … n) = the sum over p of x[p] · row p of B, whose elements lie dense.
@@ -51,8 +52,42 @@ static FUSED vec dot_column(const T *x, const T *b, int64_t k) {
   return (acc[0] + acc[1]) + (acc[2] + acc[3]);
 }
 
+// The same for columns of `count` vectors, of which the last may be a part: x stays in registers, and B is read in its order.
+static inline __attribute__((always_inline)) void dot_short(const T *x, const T *B, int64_t cb, T *c, int64_t n, int64_t k, const int count) {
+  const lanes last = lanes_of(k - (count - 1) * VL);
+  vec y[SHORT], acc[LINES];
+#pragma GCC unroll 8
+  for (int v = 0; v < count; ++v) y[v] = v + 1 < count ? *(const vec *)(x + v * VL) : load_part(x + v * VL, last);
+  int64_t j = 0;
+  for (; j < n; j += LINES) {
+    const int lines = (int)least(LINES, n - j);
+#pragma GCC unroll 8
+    for (int u = 0; u < LINES; ++u) {
+      const T *const b = B + (j + least(u, lines - 1)) * cb;
+      acc[u] = y[count - 1] * load_part(b + (count - 1) * VL, last);
+#pragma GCC unroll 8
+      for (int v = 0; v + 1 < count; ++v) acc[u] += y[v] * *(const vec *)(b + v * VL);
+    }
+    if (lines == LINES) {
+      sums_of_lanes(acc, LINES, c + j);
+    } else {
+      T sums[LINES];
+      sums_of_lanes(acc, LINES, sums);
+      memcpy(c + j, sums, lines * sizeof(T));
+    }
+  }
+}
+
+#define CASE(count) case count: dot_short(x, B, cb, c, n, k, count); return 1;
+static FUSED int dot_short_columns(const T *x, const T *B, int64_t cb, T *c, int64_t n, int64_t k) {
+  switch (parts(k, VL)) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
+  return 0;
+}
+#undef CASE
+
 // c[0 … n) = sums along the columns of B, whose elements lie dense (rb is 1); `far`: of a matrix that caches do not hold.
 static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t n, int64_t k, int far) {
+  if (n >= LINES && dot_short_columns(x, B, cb, c, n, k)) return;
   const int64_t whole = k / VL * VL;
   const lanes last = lanes_of(k - whole);
   const int in_turn = far && k >= LONG * VL;

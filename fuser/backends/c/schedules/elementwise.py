@@ -126,9 +126,8 @@ class Elementwise(Emitter):
         else:
             self._in_blocks_of(self.across)
 
-    def alone(self) -> Code:
-        most = min(most_alone(leaf.nodes, leaf.stores, TARGET) for leaf in self.cut.whole)
-        return self.argument(code(f"{{}} <= {most}", self.total()))
+    def most_alone(self) -> int:
+        return min(most_alone(leaf.nodes, leaf.stores, TARGET) for leaf in self.cut.whole)
 
     def _undivided(self) -> bool:
         """Whether short rows that are cut along themselves alone are worth more whole, in vectors under a mask."""
