@@ -258,7 +258,8 @@ SCATTERED = [
     *((kind, "set") for kind in ("uint8", "uint32", "uint64")),
 ]
 PREBUILT = {
-    **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64", "float16", "bfloat16")},
+    **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64", "float16", "bfloat16", "int32")},
+    "gemm_int8": (lambda: gemm_text(np.dtype("int8"), np.dtype("int32")), {"gemm": "gemm_int8_int32"}),
     **{f"{name}_float32": (lambda name=name: GEMMS[name] + gemm_text(np.dtype("float32"), np.dtype("float32")), {name: f"{name}_float32_float32"}) for name in ("tables", "tables_of_rows")},
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
     **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
@@ -295,7 +296,7 @@ def fresh_gemm(kind: np.dtype) -> Any:
 
 def test_what_was_built_from_other_files_or_for_another_processor_is_not_used(monkeypatch) -> None:
     kind = np.dtype("float32")
-    assert prebuilt.function("gemm", np.dtype("int32"), np.dtype("int32")) is None
+    assert prebuilt.function("gemm", np.dtype("int16"), np.dtype("int16")) is None
     assert prebuilt.function("gemm", kind, np.dtype("float64")) is None
     monkeypatch.setattr(prebuilt, "digest", lambda: "0" * 64)
     assert fresh_gemm(kind) is None
