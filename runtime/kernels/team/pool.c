@@ -18,6 +18,10 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
 
 #define REGIONS 16    // at the same time; a thread that finds no room runs its region alone
 #define WORDS 4       // of a mask
@@ -43,9 +47,8 @@ typedef struct {
   const iterations *loop;
   int size, processor;  // where the caller was as it began
   long handed[LOOPS];  // iterations of each loop
-  int ended;           // shares that threads of the team have run
+  uint32_t ended;      // shares that threads of the team have run
   int waiting;         // whether the caller sleeps
-  pthread_cond_t end;
 } __attribute__((aligned(128))) region;
 
 typedef struct {
@@ -60,7 +63,6 @@ static uint32_t used, published;  // bits of regions: that a caller has; whose s
 static uint32_t epoch;            // raised whenever one is published
 static int sleepers, workers, most_threads;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 
 static __thread share here = {0, 0, 1, 0, {0}, 0};
 static __thread int around, is_worker, limit;  // `around`: regions of several shares
@@ -78,6 +80,26 @@ static int64_t nanoseconds(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
+
+// Sleep while `*at` is `value`, or wake up for no reason; wake some of those that sleep so.
+#ifdef __linux__
+static void sleep_while(uint32_t *at, uint32_t value) { syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, value, 0, 0, 0); }
+static void wake(uint32_t *at, int count) { syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, count, 0, 0, 0); }
+#else
+static pthread_mutex_t sleeping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static void sleep_while(uint32_t *at, uint32_t value) {
+  pthread_mutex_lock(&sleeping);
+  if (load(at) == value) pthread_cond_wait(&changed, &sleeping);
+  pthread_mutex_unlock(&sleeping);
+}
+static void wake(uint32_t *at, int count) {
+  (void)at, (void)count;
+  pthread_mutex_lock(&sleeping);
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&sleeping);
+}
+#endif
 
 // Look for a while until `*at` is no longer `value` (or at least `value`, if `least`); whether it is.
 static int became(const uint32_t *at, uint32_t value, int least, int64_t most) {
@@ -113,6 +135,7 @@ static void run(region *r, int number) {
 
 // Leave the processor to the caller, where the system woke this thread on its: it would take turns with it there.
 static void make_way(int processor) {
+  (void)processor;
 #ifdef __linux__
   cpu_set_t allowed, others;
   if (here_processor() != processor || sched_getaffinity(0, sizeof allowed, &allowed)) return;
@@ -134,18 +157,13 @@ static void *serve(void *argument) {
         make_way(r->processor);
         run(r, taken);
         __atomic_add_fetch(&r->ended, 1, __ATOMIC_SEQ_CST);
-        if (!__atomic_load_n(&r->waiting, __ATOMIC_SEQ_CST)) continue;
-        pthread_mutex_lock(&lock);
-        pthread_cond_signal(&r->end);
-        pthread_mutex_unlock(&lock);
+        if (__atomic_load_n(&r->waiting, __ATOMIC_SEQ_CST)) wake(&r->ended, 1);
       }
     }
     if (ran || became(&epoch, seen, 0, IDLE)) continue;
-    pthread_mutex_lock(&lock);
     __atomic_add_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&epoch, __ATOMIC_SEQ_CST) == seen) pthread_cond_wait(&work, &lock);
+    while (load(&epoch) == seen) sleep_while(&epoch, seen);
     __atomic_sub_fetch(&sleepers, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&lock);
   }
   return 0;
 }
@@ -153,11 +171,7 @@ static void *serve(void *argument) {
 // To be called in a child of fork(), which has the calling thread alone.
 __attribute__((constructor)) static void reset(void) {
   pthread_mutex_init(&lock, 0);
-  pthread_cond_init(&work, 0);
-  for (int n = 0; n < REGIONS; ++n) {
-    memset(regions[n].taken, 0xff, sizeof regions[n].taken);
-    pthread_cond_init(&regions[n].end, 0);
-  }
+  for (int n = 0; n < REGIONS; ++n) memset(regions[n].taken, 0xff, sizeof regions[n].taken);
   used = published = 0;
   sleepers = workers = around = 0;
   here = (share){0, 0, 1, 0, {0}, 0};
@@ -200,21 +214,15 @@ static void publish(region *r) {
   }
   __atomic_fetch_or(&published, 1u << (r - regions), __ATOMIC_SEQ_CST);
   __atomic_add_fetch(&epoch, 1, __ATOMIC_SEQ_CST);
-  int wanted = r->size - 1, asleep = __atomic_load_n(&sleepers, __ATOMIC_SEQ_CST);
-  if (!asleep) return;
-  pthread_mutex_lock(&lock);
-  for (; wanted && asleep; --wanted, --asleep) pthread_cond_signal(&work);
-  pthread_mutex_unlock(&lock);
+  if (__atomic_load_n(&sleepers, __ATOMIC_SEQ_CST)) wake(&epoch, r->size - 1);
 }
 
 // Wait for `shares` that others run, and give the region back.
 static void join(region *r, uint32_t shares) {
-  if (!became((const uint32_t *)&r->ended, shares, 1, JOINING)) {
-    pthread_mutex_lock(&lock);
+  if (!became(&r->ended, shares, 1, JOINING)) {
     __atomic_store_n(&r->waiting, 1, __ATOMIC_SEQ_CST);
-    while ((uint32_t)__atomic_load_n(&r->ended, __ATOMIC_SEQ_CST) < shares) pthread_cond_wait(&r->end, &lock);
-    r->waiting = 0;
-    pthread_mutex_unlock(&lock);
+    for (uint32_t ended; (ended = __atomic_load_n(&r->ended, __ATOMIC_SEQ_CST)) < shares;) sleep_while(&r->ended, ended);
+    __atomic_store_n(&r->waiting, 0, __ATOMIC_SEQ_CST);
   }
   const uint32_t bit = 1u << (r - regions);
   __atomic_fetch_and(&published, ~bit, __ATOMIC_RELEASE);
