@@ -17,7 +17,7 @@ from fuser.ir import scalar as S
 from fuser.ir.index import Affine, Atom, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.span import Spans, ends, span
-from fuser.kernel.kernel import Access, Store
+from fuser.kernel.kernel import Access, Store, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, in_order, operands
 
@@ -215,6 +215,10 @@ def _folded(node: Scalar, new: Mapping[Scalar, Scalar], spans: Spans) -> Scalar:
                 return b if bool(a.attr) == (node.op == "and") else a
     if node.op == "not" and node.dtype.kind == "b" and args[0].op == "const":
         return S.constant(not args[0].attr, node.dtype)
+    if node.op in ("max", "min") and node.dtype.kind != "c":
+        for a, b in (args, args[::-1]):
+            if a.op == "const" and a.attr == reduction_identity(node.op, node.dtype):
+                return b  # of a window's places outside of the array
     if node.op == "select" and args[0].op == "const":
         return args[1] if args[0].attr else args[2]
     return node if args == node.args else Scalar(node.op, args, node.dtype, node.attr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -184,3 +185,25 @@ def test_a_sum_added_to_a_padded_part(name: str) -> None:
         exact = fuser.jit(function, backend="reference")(*(a.astype(np.float64) for a in args))
     for one, wanted in zip(fuser.tree.leaves(found), fuser.tree.leaves(exact), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(wanted), rtol=2e-5, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+@pytest.mark.parametrize("extreme", ["max", "min"])
+def test_places_of_windows_outside_of_an_array_are_not_compared_with(extreme: str, dtype: type) -> None:
+    """What an extreme begins with changes none; nan and both zeros are kept."""
+    x = field(9, 12, dtype=dtype)
+    if dtype is not np.int16:
+        x[0, :4] = [-0.0, 0.0, -0.0, np.nan]
+        x[8, 7:9] = [0.0, -0.0]
+    identity = {"max": -np.inf, "min": np.inf} if dtype is not np.int16 else {"max": -32768, "min": 32767}
+
+    def run(lax, x):
+        return lax.reduce_window(x, dtype(identity[extreme]), getattr(lax, extreme), (3, 3), (1, 1), "SAME")
+
+    pieces = cut(lambda x: run(fuser.lax, x), x).whole
+    assert len(pieces) > 3 and not any(n.op == "const" for piece in pieces for n in piece.nodes)
+    with jax.enable_x64(True), fuser.config.using(enable_x64=True):
+        ours, theirs = np.asarray(fuser.jit(lambda x: run(fuser.lax, x))(x)), np.asarray(run(jax.lax, x))
+    np.testing.assert_array_equal(ours, theirs)
+    if dtype is not np.int16:
+        np.testing.assert_array_equal(np.signbit(ours)[~np.isnan(ours)], np.signbit(theirs)[~np.isnan(ours)])
