@@ -252,6 +252,35 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
         np.testing.assert_allclose(results[0].astype(np.float64), exact, rtol, atol=1e-2)
 
 
+@pytest.mark.parametrize("level", [*prebuilt.LEVELS, "v4 without dots"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_small_integers_are_multiplied_in_pairs_and_wrap_around(level, dtype, monkeypatch) -> None:
+    """By each of the instructions that there are, the lowest and the highest numbers included."""
+    if not prebuilt.LEVELS[level[:2]] <= set(toolchain.processor().split()):
+        pytest.skip(f"this processor has not what {level} needs")
+    kind, wide = np.dtype(dtype), np.dtype("int32")
+    text = gemm_text(kind, wide)
+    assert "#define PAIRED" in text
+    if level == "v4 without dots":
+        text = text.replace('__builtin_cpu_supports("avx512vnni") != 0', "0")
+    flags = [f"-march=x86-64-{level[:2]}" if flag == "-march=native" else flag for flag in toolchain.FLAGS]
+    monkeypatch.setattr(toolchain, "FLAGS", tuple(flags))
+    library = toolchain.load_shared(toolchain.compile_shared(text).path)
+    rng, ends = np.random.default_rng(0), np.iinfo(kind)
+    for m, k, n in (*FORMS.values(), (70, 1, 50), (65, 1027, 49)):
+        for low, high in ((ends.min, ends.max), (ends.min, ends.min)):
+            a, b = (rng.integers(low, high, s, kind, endpoint=True) for s in ((m, k), (k, n)))
+            exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64).astype(np.int32)
+            for turned in (False, True):
+                x, y = (np.asfortranarray(v) if turned else v for v in (a, b))
+                strides = (1, m, 1, k) if turned else (k, 1, n, 1)
+                result = np.zeros((m, n), wide)
+                numbers = (m, n, k, *strides, n, 0, 0)
+                pointers = (ctypes.c_void_p * 3)(x.ctypes.data, y.ctypes.data, result.ctypes.data)
+                library.gemm(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
+                np.testing.assert_array_equal(result, exact)
+
+
 SCATTERED = [
     *((kind, how) for kind in ("float32", "int32") for how in ("add", "max", "min")),
     *((kind, "add") for kind in ("float64", "int64")),

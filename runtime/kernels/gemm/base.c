@@ -34,6 +34,12 @@
 #define DR 4
 #endif
 #define VL (BYTES / (int)sizeof(T))
+// Elements that lie together in a step of packed panels: two of 16 bits, which one instruction multiplies and adds up.
+#if defined(PAIRED) && !defined(BY_TABLES) && (defined(__AVX512BW__) || (defined(__AVX2__) && BYTES == 32))
+#define PAIR 2
+#else
+#define PAIR 1
+#endif
 #define FUSED __attribute__((optimize("fp-contract=fast")))
 #define INSIDE static inline __attribute__((always_inline)) FUSED
 

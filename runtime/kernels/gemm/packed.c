@@ -2,7 +2,7 @@
 // are packed, and a tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of at most KC in a
 // fixed order, so results do not depend on the number of threads.
 #define NR (NV * VL)
-#define KC (2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
+#define KC (PAIR * 2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
 #define PANELS 32  // of MR rows that a thread packs at a time, at most
 #define LEAST_SYMMETRIC 192  // rows of a symmetric product from which it pays to compute half of it
 #define WHOLE_BLOCKS (NV == 4 ? 64 : 48)  // columns that come out even for all tiles
@@ -11,8 +11,16 @@
 #define FEW_PANELS 2  // of B, for which A, where its columns lie dense, is not packed
 #define STRIP (16 << 20)  // bytes of B that are packed at a time, about: for each strip A is packed once more
 
+#define MULTIPLY_ADD(sums, a, row) (sums + a * row)
+#if PAIR > 1 && BYTES == 64
+#define ADD_PAIRS(sums, a, row) (sums + (vec)_mm512_madd_epi16(_mm512_set1_epi32(a), (__m512i)row))
+#define DOT_PAIRS(sums, a, row) (vec)_mm512_dpwssd_epi32((__m512i)sums, _mm512_set1_epi32(a), (__m512i)row)
+#elif PAIR > 1
+#define ADD_PAIRS(sums, a, row) (sums + (vec)_mm256_madd_epi16(_mm256_set1_epi32(a), (__m256i)row))
+#endif
+
 // A tile of MR rows and V vectors. Of A either MR elements lie together, or (FOUR) four of each row.
-#define TILE(NAME, V, ROW, STEP)                                                                                       \
+#define TILE(NAME, V, ROW, STEP, MULTIPLY_ADD)                                                                         \
   static FUSED void NAME(int64_t k, const T *restrict a, const T *restrict b, T *restrict c, int64_t ldc, int add) {    \
     vec acc[MR][V];                                                                                                    \
     _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
@@ -25,7 +33,7 @@
         vec row[V];                                                                                                    \
         _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) row[v] = *(const vec *)(b + v * VL);                       \
         _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                        \
-          _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] += a[i * ROW + q * STEP] * row[v];             \
+          _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = MULTIPLY_ADD(acc[i][v], a[i * ROW + q * STEP], row[v]); \
         }                                                                                                              \
       }                                                                                                                \
     _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
@@ -36,25 +44,36 @@
       }                                                                                                                \
     }                                                                                                                  \
   }
-#define TILES(V) TILE(tile_rows_##V, V, 4, 1) TILE(tile_columns_##V, V, 1, MR)
 typedef void (*tile)(int64_t, const T *, const T *, T *, int64_t, int);
-TILES(1)
-TILES(2)
-#if NV >= 3
-TILES(3)
-#else
-#define tile_rows_3 0
-#define tile_columns_3 0
-#endif
+#define TILES(V, KIND, STEP) TILE(KIND##_rows_##V, V, 4, 1, STEP) TILE(KIND##_columns_##V, V, 1, MR, STEP)
 #if NV >= 4
-TILES(4)
+#define ALL_TILES(KIND, STEP) TILES(1, KIND, STEP) TILES(2, KIND, STEP) TILES(3, KIND, STEP) TILES(4, KIND, STEP)
+#define TABLE(KIND) {{KIND##_rows_1, KIND##_rows_2, KIND##_rows_3, KIND##_rows_4}, {KIND##_columns_1, KIND##_columns_2, KIND##_columns_3, KIND##_columns_4}}
+#elif NV >= 3
+#define ALL_TILES(KIND, STEP) TILES(1, KIND, STEP) TILES(2, KIND, STEP) TILES(3, KIND, STEP)
+#define TABLE(KIND) {{KIND##_rows_1, KIND##_rows_2, KIND##_rows_3}, {KIND##_columns_1, KIND##_columns_2, KIND##_columns_3}}
 #else
-#define tile_rows_4 0
-#define tile_columns_4 0
+#define ALL_TILES(KIND, STEP) TILES(1, KIND, STEP) TILES(2, KIND, STEP)
+#define TABLE(KIND) {{KIND##_rows_1, KIND##_rows_2}, {KIND##_columns_1, KIND##_columns_2}}
 #endif
-static const tile tiles[2][4] = {
-  {tile_rows_1, tile_rows_2, tile_rows_3, tile_rows_4}, {tile_columns_1, tile_columns_2, tile_columns_3, tile_columns_4},
-};
+#if PAIR == 1
+ALL_TILES(tile, MULTIPLY_ADD)
+static const tile tiles[2][NV] = TABLE(tile);
+#elif BYTES == 32
+ALL_TILES(tile, ADD_PAIRS)
+static const tile tiles[2][NV] = TABLE(tile);
+#elif defined(__AVX512VNNI__)
+ALL_TILES(tile, DOT_PAIRS)
+static const tile tiles[2][NV] = TABLE(tile);
+#else  // what was built for all processors with AVX-512 finds out whether this one has the sum as part of the instruction
+ALL_TILES(added, ADD_PAIRS)
+#pragma GCC push_options
+#pragma GCC target("avx512vnni")
+ALL_TILES(dotted, DOT_PAIRS)
+#pragma GCC pop_options
+static const tile both[2][2][NV] = {TABLE(added), TABLE(dotted)};
+#define tiles both[__builtin_cpu_supports("avx512vnni") != 0]
+#endif
 
 // Rows below m and columns below n of a tile.
 static inline FUSED void store_corner(const T *whole, T *c, int64_t ldc, int add, int64_t m, int64_t n) {
@@ -84,8 +103,8 @@ static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b,
   store_corner(whole, c, ldc, add, least(m, MR), least(n, NR));
 }
 
-// Panels of MR rows; the sums' last steps are filled up with zeros to a multiple of four.
-static inline int64_t fours(int64_t k) { return parts(k, 4) * 4; }
+// What k elements of a sum are in a panel: steps, filled up with zeros to a multiple of four.
+static inline int64_t steps_of(int64_t k) { return parts(k, 4 * PAIR) * 4; }
 #ifdef BY_TABLES
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);  // these: tables.c
 static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q);
@@ -101,9 +120,13 @@ static void choose_reading(job *j) {
   j->raw = SAME && (j->ca == 1 ? j->ra * (int64_t)sizeof(T) % 4096 != 0 : j->ra == 1 && j->N <= FEW_PANELS * NR);
 }
 
+#if PAIR > 1
+static void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);  // these: pairs.c
+static void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q);
+#else
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q) {
   if (j->raw) return;
-  const int64_t ra = j->ra, ca = j->ca, deep = fours(k);
+  const int64_t ra = j->ra, ca = j->ca, deep = steps_of(k);
   const IN *A = j->A + ic * ra + pc * ca;
   if (j->columns) {  // some rows of memory for all panels, then the next
     for (int64_t first = 0; first < deep; first += PACKED_ROWS)
@@ -149,9 +172,9 @@ static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_
 
 static void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q) {
   lay_out(j->B + pc * j->rb + jc * j->cb, j->rb, j->cb, k, least(n, NR), q, NR);
-  for (int64_t p = k * NR; p < fours(k) * NR; ++p) q[p] = 0;
+  for (int64_t p = k * NR; p < steps_of(k) * NR; ++p) q[p] = 0;
 }
-
+#endif
 #endif
 
 // Tiles of MR rows and V vectors, A read where it lies: packing it would cost as much as the products of few columns. `along`
@@ -206,7 +229,7 @@ static const raw raws[4] = {raw_1, raw_2, raw_3, raw_4};
 // The product of rows ic to ic + m of A and packed panels of B, added to what is in c if `add` says so.
 static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb, int64_t k, int64_t m, int64_t n, T *c,
                                int64_t ldc, int add) {
-  const int64_t deep = fours(k);
+  const int64_t deep = steps_of(k);
 #ifdef BY_TABLES
   const T *const A = (const T *)j->A;
   const steps_of_a along = j->depth_of_a + pc;
@@ -239,7 +262,7 @@ static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb
 // The product of packed panels, m×k and k×n, added to what is in c if `add` says so.
 static FUSED void multiply_panels(poller *poll, int columns, const T *pa, const T *pb, int64_t k, int64_t m, int64_t n,
                                   T *c, int64_t ldc, int add) {
-  const int64_t deep = fours(k);
+  const int64_t deep = steps_of(k);
   for (int64_t j = 0; j < n && !interrupted(poll); j += NR)
     for (int64_t i = 0; i < m; i += MR)
       tile_of(columns, deep, pa + i * deep, pb + j * deep, c + i * ldc + j, ldc, add, m - i, n - j);
@@ -254,9 +277,9 @@ static inline void multiply(const job *j, int64_t ic, int64_t pc, const T *pa, c
 
 // Pack rows pc to pc + k and n columns from jc on into panels.
 static void pack_panels(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *pb) {
-  const int64_t deep = fours(k), rows = packs_across(j) ? PACKED_ROWS : k;
+  const int64_t deep = steps_of(k), rows = packs_across(j) ? PACKED_ROWS : k;
   for (int64_t p = 0; p < k; p += rows)
-    for (int64_t x = 0; x < n; x += NR) pack_b(j, pc + p, jc + x, least(rows, k - p), n - x, pb + x * deep + p * NR);
+    for (int64_t x = 0; x < n; x += NR) pack_b(j, pc + p, jc + x, least(rows, k - p), n - x, pb + x * deep + p / PAIR * NR);
 }
 
 // How far a team is with a strip of columns: panels that are being packed, or are packed, and blocks that are worked on.
@@ -313,9 +336,9 @@ static FUSED void share(const job *j, cuts cut, T *pb, int64_t jc) {
   int64_t *const packing = strip ? &strip->packing : 0, *const working = strip ? &strip->working : 0;
   for (int64_t t = following(packing, -1); t < cut.steps * tasks; t = following(packing, t)) {
     const int64_t step = t / tasks, p = t % tasks / pieces * down, x = t % pieces * across, k = least(kc, K - step * kc);
-    T *const panels = pb + step * cut.deep * padded + p * NR;
+    T *const panels = pb + step * cut.deep * padded + p / PAIR * NR;
     for (int64_t c = x; p < k && c < least(n, x + across); c += NR)
-      pack_b(j, step * kc + p, jc + c, least(down, k - p), n - c, panels + c * fours(k));
+      pack_b(j, step * kc + p, jc + c, least(down, k - p), n - c, panels + c * steps_of(k));
     if (strip) __atomic_add_fetch(&strip->packed, 1, __ATOMIC_RELEASE);
   }
   while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * tasks) sched_yield();
@@ -327,7 +350,7 @@ static FUSED void share(const job *j, cuts cut, T *pb, int64_t jc) {
     for (int64_t step = 0; step < cut.steps; ++step) {
       const int64_t k = least(kc, K - step * kc);
       pack_a(j, ic, step * kc, m, k, pa);
-      const T *const panels_b = pb + step * cut.deep * padded + from * fours(k);
+      const T *const panels_b = pb + step * cut.deep * padded + from * steps_of(k);
       multiply(j, ic, step * kc, pa, panels_b, k, m, to - from, block, ldc, step > 0);
     }
     if (!direct) finish(j, block, ldc, ic, ic + m, jc + from, jc + to);
@@ -340,7 +363,7 @@ static FUSED void share(const job *j, cuts cut, T *pb, int64_t jc) {
 
 static void packed_product(const job *j, int threads) {
   const int64_t M = j->M, N = j->N, K = j->K;
-  const int64_t steps = parts(K, KC), kc = fours(parts(K, steps)), panels = parts(M, MR);
+  const int64_t steps = parts(K, KC), kc = steps_of(parts(K, steps)) * PAIR, panels = parts(M, MR);
   const int64_t strips = most(1, parts(N, NR) * NR * steps * kc * (int64_t)sizeof(T) * 2 / (3 * STRIP));
   const int64_t nc = parts(parts(N, NR), strips) * NR;
   const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
@@ -348,7 +371,7 @@ static void packed_product(const job *j, int threads) {
   const int64_t even = parts(parts(M, WHOLE_BLOCKS), 4 * rounds * threads) * WHOLE_BLOCKS;
   const int64_t mc = symmetric ? even : parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
   const int64_t width = symmetric ? nc : parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
-  cuts cut = {parts(K, kc), kc, kc, nc, mc, width, symmetric, 0};
+  cuts cut = {parts(K, kc), kc, steps_of(kc), nc, mc, width, symmetric, 0};
   T *const pb = room(PACKED_B, cut.steps * kc * nc);
   if (threads > 1) {
     for (int64_t jc = 0; jc < N; jc += nc) {
@@ -458,7 +481,7 @@ static void flat_strip(const job *j, const T *pa, int64_t kc, int64_t c0, int64_
 }
 
 static void flat_product(const job *j, int threads) {
-  const int64_t kc = fours(parts(j->K, parts(j->K, KC))), most_of = FLAT_BLOCK / (kc * (int64_t)sizeof(T)) / NR * NR;
+  const int64_t kc = steps_of(parts(j->K, parts(j->K, KC))) * PAIR, most_of = FLAT_BLOCK / (kc * (int64_t)sizeof(T)) / NR * NR;
   const int64_t strips = parts(parts(j->N, most_of), threads) * threads, width = parts(parts(j->N, NR), strips) * NR;
   const int64_t count = parts(j->N, width), steps = parts(j->K, kc);
   T *const pa = room(PACKED_A, flat_rows(j) * steps * kc);

@@ -10,7 +10,7 @@ static inline int together(const int64_t *offsets, int64_t n) {
 
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q) {
   if (j->raw) return;
-  const int64_t deep = fours(k), *const depth = j->depth_of_a + pc;
+  const int64_t deep = steps_of(k), *const depth = j->depth_of_a + pc;
   for (int64_t i = 0; i < m; i += MR, q += MR * deep) {
     const int64_t rows = least(MR, m - i), *const row = j->row_of_a + ic + i;
     if (j->columns) {
@@ -144,7 +144,7 @@ static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_
     }
   }
   const int64_t filled = parts(width, VL) * VL;
-  for (int64_t p = k; p < fours(k); ++p)
+  for (int64_t p = k; p < steps_of(k); ++p)
     for (int64_t x = 0; x < filled; ++x) q[p * NR + x] = 0;
 }
 

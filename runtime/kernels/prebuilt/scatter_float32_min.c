@@ -1,6 +1,6 @@
 // Least of float32 scattered, as `on_demand.scatter_text` writes them.
 #include <stdint.h>
-static inline float minimum_of_float(float a, float b) { union { float f; uint32_t i; } x = { a }, y = { b }, both; both.i = x.i | y.i; const float r = a < b ? a : b, e = a == b ? both.f : r; return a != a ? a : e; }
+static inline float minimum_of_float(float a, float b) { union { float f; uint32_t i; } x = { a }, y = { b }; const uint32_t r = a < b ? x.i : y.i, e = r | (a == b ? x.i : 0); x.i = a != a ? x.i : e; return x.f; }
 static inline float minimum_of_float_alone(float a, float b) {
 #ifdef __AVX512DQ__
 float r; __asm__("vrangess $4, %2, %1, %0\n\tvcmpss $3, %2, %1, %%k1\n\tvaddss %2, %1, %0%{%%k1%}" : "=&v"(r) : "v"(a), "v"(b) : "k1"); return r;
