@@ -531,7 +531,7 @@ def test_a_native_loop_calls_python_for_the_steps_that_only_it_has() -> None:
 def test_the_text_of_a_loop_serves_other_sizes() -> None:
     f = fuser.jit(lambda w, x: lax.scan(lambda c, u: (fnp.tanh(w @ c + u), c), x[0], x), backend="c")
     lower = lambda n, steps: f.lower(np.zeros((n, n), np.float32), np.zeros((steps, n), np.float32)).sources
-    assert [s.text for s in lower(100, 8)] == [s.text for s in lower(120, 9)]
+    assert [s.text for s in lower(100, 8)] == [s.text for s in lower(116, 9)]  # neither in whole vectors
 
 
 def test_graphs_show_their_bodies_indented() -> None:
