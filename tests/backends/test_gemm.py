@@ -226,6 +226,22 @@ def test_several_python_threads_share_a_product() -> None:
     assert all(np.array_equal(result, expected[n % 4]) for n, result in enumerate(results))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_short_lines_times_a_vector(dtype) -> None:
+    """Of every length up to some vectors, whole and in part, and more than a vector of lines; padding between lines is not read."""
+    rng = np.random.default_rng(0)
+    with fuser.config.using(enable_x64=True):
+        f = fuser.jit(lambda a, x: a @ x, backend="c")
+        for columns in range(1, 150, 3):
+            for rows in (1, 7, 8, 9, 50):
+                wide = (rng.standard_normal((rows, columns + 5)) * 9).astype(dtype)
+                x = (rng.standard_normal(columns) * 9).astype(dtype)
+                for a in (np.ascontiguousarray(wide[:, :columns]), wide[:, :columns]):
+                    exact = a.astype(np.float64) @ x.astype(np.float64)
+                    scale = np.abs(a).astype(np.float64) @ np.abs(x).astype(np.float64)
+                    assert np.all(np.abs(np.asarray(f(a, x)) - exact) <= 1e-6 * scale)
+
+
 @pytest.mark.parametrize("level", prebuilt.LEVELS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(level, dtype, monkeypatch) -> None:
