@@ -78,7 +78,7 @@ def test_a_few_lanes_wake_no_thread() -> None:
     """The parallel region begins only where there is more than one block."""
     xs = np.zeros((10_000, 8), np.float32)
     (source,) = fuser.jit(lambda x, xs: lax.scan(lambda c, z: (c * 0.5 + z, c), x, xs)).lower(xs[0], xs).sources
-    assert "if (sizes[0] <= 8 ||" in source.text
+    assert "shares = sizes[0] <= 8 ||" in source.text
     (source,) = fuser.jit(lambda a: lax.while_loop(lambda s: s < 9, lambda s: s + 1, a)).lower(np.float32(0)).sources
     assert "omp" not in source.text
 

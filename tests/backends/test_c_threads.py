@@ -17,8 +17,8 @@ from fuser.kernel.cost import iteration, most_alone
 def most(function, *arguments) -> int:
     """The number of iterations up to which the only kernel of a function stays on one thread, by its text."""
     (source,) = fuser.jit(function).lower(*arguments).sources
-    (test,) = re.findall(r"if \((.*)\) \{ \w+_share\(buffers, sizes\); return; \}", source.text)
-    return int(re.findall(r"team_for\(.*, (\d+), ", test)[-1])
+    (most,) = re.findall(r"shares = team_for\(.*, (\d+), ", source.text)
+    return int(most)
 
 
 def test_a_second_thread_comes_sooner_for_dearer_work():

@@ -51,6 +51,7 @@ from fuser.kernel.ranges import without_test
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
+SHARES = Variable("shares", "int")
 NEAR = 16  # elements apart at most, for which gcc reads under a test what does not lie side by side
 
 NOINLINE = "__attribute__((noinline)) "
@@ -134,19 +135,20 @@ class Emitter(Builder, Common):
         self.form()
         assert self.depth == 0
         comments, name = self.kernel.comments[:12], self.kernel.name
-        alone = self.alone() if self.team and self.threads and self.loops.parallel else None
+        shares = self.shares() if self.team and self.threads and self.loops.parallel else None
         body = (*self._parameters(), *self.statements)
         shared = Variable("state", "volatile int", pointer=True)
         state = (Buffer(shared, code(str(self.state)), " = {0}"),) if self.state else ()
-        if alone is None:
+        if shares is None:
             return Module(name, (self.function((*state, *body), comments),))
         # Even a team of one costs 300 ns: what is small is called without. `omp for` then takes it for a team of one.
         share = Own("_share")
         arguments = (*ARGUMENTS, ("volatile int *", shared)) if state else ARGUMENTS
         call = code("{}({})", share, joined((variable for _, variable in arguments), ", "))
         calls = (
-            Do(code("if ({}) {{ {}; return; }}", alone, call)),
-            Do(code("#pragma omp parallel num_threads({})", THREADS)),
+            Let("const int", (SHARES,), (shares,)),
+            Do(code("if ({} == 1) {{ {}; return; }}", SHARES, call)),
+            Do(code("#pragma omp parallel num_threads({})", SHARES)),
             Do(code("{};", call)),
         )
         inner = Function(
@@ -289,12 +291,12 @@ class Emitter(Builder, Common):
         extents = self.extents.values() if axes is None else [self.extents[axis] for axis in axes]
         return joined(extents, " * ") or code("1")
 
-    def alone(self) -> Code:
-        """The test by which one thread does the work alone."""
-        return self.argument(code("{} == 1", self.team_size()))
+    def shares(self) -> Code:
+        """Into how many shares the team splits the work; 1 where one thread is to do it alone."""
+        return self.argument(self.team_size())
 
     def team_size(self) -> Code:
-        """The number of threads for the work: one where it is too small for more."""
+        """The number of shares of the work: one where it is too small for more."""
         return code(f"{{}}({{}}, {self.most_alone()}, {{}})", TEAM_FOR, self.total(), THREADS)
 
     def most_alone(self) -> int:

@@ -1,4 +1,4 @@
-"""C by which a kernel asks how many threads are worth it for its work."""
+"""C by which a kernel asks into how many shares its work is worth being split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ int team_awake(long work, long most, int threads);  // runtime/kernels/team
 #else
 #define team_awake(work, most, threads) (threads)
 #endif
-// Threads for so much work, where up to `most` is done sooner by one.
+// Shares of so much work, of which up to `most` is done sooner by one thread.
 static inline int team_for(long work, long most, int threads) {
   return work <= most ? 1 : team_awake(work, most, threads);
 }"""

@@ -6,8 +6,8 @@
 // another one to begin: there are no barriers. Any number of threads may begin regions at once; one inside of a region is
 // run by the thread that is there.
 //
-// Shares are bits of a mask, set once they are taken. A thread first takes the share of its own number, whose data its cache
-// has from the region before.
+// Shares are bits of a mask, set once they are taken. There may be more of them than threads, so that one that comes late finds
+// some left. Each thread begins with the part of them that is its own by its number, whose data its cache has from the region before.
 #define _GNU_SOURCE
 #include "team.h"
 
@@ -28,6 +28,7 @@
 #define LOOPS 8       // in a region whose iterations are handed out; those of later ones are cut evenly
 #define IDLE 10000    // nanoseconds that a thread of the team looks for a next region before it sleeps
 #define ALONE 15000   // that the most work takes which is one thread's (Target.alone)
+#define SPLIT 4       // shares for each thread, at most
 #define WAKING 4      // times that much work, for which sleeping threads are woken
 #define JOINING 50000 // that a caller looks for the end of shares which others run
 
@@ -45,7 +46,8 @@ typedef struct {
   void (*function)(void *);
   void *data;
   const iterations *loop;
-  int size, processor;  // where the caller was as it began
+  int size, threads;  // shares, and how many threads are expected
+  int processor;      // where the caller was as it began
   long handed[LOOPS];  // iterations of each loop
   uint32_t ended;      // shares that threads of the team have run
   int waiting;         // whether the caller sleeps
@@ -115,12 +117,13 @@ static int became(const uint32_t *at, uint32_t value, int least, int64_t most) {
   }
 }
 
-// Take a share that nobody has, `number` by preference; -1: there is none.
-static int take(region *r, int number) {
-  for (int turn = 0; turn < WORDS; ++turn) {
-    const int word = (number / 64 + turn) % WORDS;
-    for (uint64_t left = ~load(&r->taken[word]); left; left = ~load(&r->taken[word])) {
-      const uint64_t own = 1ull << number % 64, bit = turn == 0 && left & own ? own : left & -left;
+// Take a share that nobody has, the first one from `from` on, around the end; -1: there is none.
+static int take(region *r, int from) {
+  for (int turn = 0; turn <= WORDS; ++turn) {
+    const int word = (from / 64 + turn) % WORDS;
+    const uint64_t ahead = turn == 0 ? ~0ull << from % 64 : ~0ull;
+    for (uint64_t left; (left = ~load(&r->taken[word]) & ahead);) {
+      const uint64_t bit = left & -left;
       if (!(__atomic_fetch_or(&r->taken[word], bit, __ATOMIC_ACQ_REL) & bit)) return word * 64 + __builtin_ctzll(bit);
     }
   }
@@ -153,7 +156,9 @@ static void *serve(void *argument) {
     int ran = 0;
     for (uint32_t open = load(&published); open; open &= open - 1) {
       region *const r = &regions[__builtin_ctz(open)];
-      for (int taken; (taken = take(r, number)) >= 0; ran = 1) {
+      const int threads = __atomic_load_n(&r->threads, __ATOMIC_RELAXED), size = __atomic_load_n(&r->size, __ATOMIC_RELAXED);
+      int taken = threads > 0 ? number % threads * size / threads % (WORDS * 64) : 0;
+      for (; (taken = take(r, taken)) >= 0; ran = 1) {
         make_way(r->processor);
         run(r, taken);
         __atomic_add_fetch(&r->ended, 1, __ATOMIC_SEQ_CST);
@@ -214,7 +219,7 @@ static void publish(region *r) {
   }
   __atomic_fetch_or(&published, 1u << (r - regions), __ATOMIC_SEQ_CST);
   __atomic_add_fetch(&epoch, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&sleepers, __ATOMIC_SEQ_CST)) wake(&epoch, r->size - 1);
+  if (__atomic_load_n(&sleepers, __ATOMIC_SEQ_CST)) wake(&epoch, r->threads - 1);
 }
 
 // Wait for `shares` that others run, and give the region back.
@@ -231,9 +236,10 @@ static void join(region *r, uint32_t shares) {
 
 static void parallel(void (*function)(void *), void *data, unsigned threads, const iterations *loop) {
   const int allowed = around ? 1 : most();
-  int size = threads && (int)threads < allowed ? (int)threads : allowed;
+  int size = allowed == 1 ? 1 : threads ? (int)threads : allowed;
   size = size < WORDS * 64 ? size : WORDS * 64;
-  if (size > 1 && workers < size - 1) hire(size - 1);
+  const int expected = size < allowed ? size : allowed;
+  if (expected > 1 && workers < expected - 1) hire(expected - 1);
   region *const r = size > 1 && workers ? reserve() : 0;
   const share before = here;
   if (!r) {
@@ -243,7 +249,7 @@ static void parallel(void (*function)(void *), void *data, unsigned threads, con
     return;
   }
   r->function = function, r->data = data, r->loop = loop, r->size = size, r->ended = 0;
-  r->processor = here_processor();
+  r->threads = expected, r->processor = here_processor();
   memset(r->handed, 0, sizeof r->handed);
   publish(r);
   around = 1;
@@ -293,13 +299,16 @@ static int unclaimed(void) {
   for (int word = 0; here.in && word < WORDS; ++word) left |= ~load(&here.in->taken[word]);
   return left != 0;
 }
-// Threads that sleep take some 25 us to wake on virtual machines, half of that from the caller. They are worth it for much
+// How many shares work of `work` is worth, of which one thread does `most_alone` sooner by itself: several for each thread, if they are
+// as long as that. Threads that sleep take some 25 us to wake on virtual machines, half of that from the caller. They are worth it for much
 // work, or where such pieces follow each other closely, so that they find the team awake from then on.
 static int awake(long work, long most_alone, int threads) {
   static int64_t before;  // when the last piece began
-  if (work > most_alone * WAKING || __atomic_load_n(&sleepers, __ATOMIC_RELAXED) == 0) return threads;
+  const long lengths = work / (most_alone > 0 ? most_alone : 1), finest = threads > 1 ? (long)threads * SPLIT : 1;
+  const int shares = (int)(lengths < threads ? threads : lengths < finest ? lengths : finest);
+  if (work > most_alone * WAKING || __atomic_load_n(&sleepers, __ATOMIC_RELAXED) == 0) return shares;
   const int64_t now = nanoseconds(), gap = now - __atomic_exchange_n(&before, now, __ATOMIC_RELAXED);
-  return gap < IDLE + 2 * ALONE * work / most_alone ? threads : 1;
+  return gap < IDLE + 2 * ALONE * work / most_alone ? shares : 1;
 }
 static void set_most(int threads) { most_threads = threads; }
 static int set_limit(int threads) {

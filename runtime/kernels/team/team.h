@@ -16,7 +16,7 @@ typedef struct {
   int (*inside)(void);                                                 // whether a region of several shares surrounds this
   int (*is_caller)(void);                                              // whether this thread is none of the team's own
   int (*unclaimed)(void);                                              // whether a share of this region has not begun
-  // Threads that are worth it for more than `most` work, which takes one of them Target.alone: one, where the others sleep.
+  // Shares that are worth it for more than `most` work, which takes one thread Target.alone: one, where the others sleep.
   int (*awake)(long work, long most, int threads);
   void (*set_most)(int threads);                                       // for the whole process
   int (*set_limit)(int threads);                                       // for this thread, 0: none; gives the limit before

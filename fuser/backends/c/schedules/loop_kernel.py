@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fuser.backends.c import spell
 from fuser.backends.c.control_flow.interrupt import START, STEPS
 from fuser.backends.c.emitter import Emitter
-from fuser.backends.c.function import NOTHING, Code, Element, Part, Symbol, Variable, code, joined
+from fuser.backends.c.function import NOTHING, THREADS, Code, Element, Part, Symbol, Variable, code, joined
 from fuser.backends.c.schedules import loop_prologue, masking, strip_mining
 from fuser.backends.c.schedules.unroll_and_jam import ATTRIBUTES
 from fuser.backends.c.target import TARGET
@@ -146,11 +146,11 @@ class LoopKernel(Emitter):
         """None: what no lane changes is computed where the loop needs it, not before all loops."""
         return []
 
-    def alone(self) -> Code:
+    def shares(self) -> Code:
         steps = USUAL_STEPS if self.time is None else self.extents[self.time]
         most = most_alone(self.loop_inside.body, self.loop_inside.stores, TARGET)
-        form = f"{{0}} <= {self.width} || {{0}} * {{1}} <= {most}"
-        return self.argument(code(form, self.total(self.loops.parallel), steps))
+        form = f"{{0}} <= {self.width} || {{0}} * {{1}} <= {most} ? 1 : {{2}}"
+        return self.argument(code(form, self.total(self.loops.parallel), steps, THREADS))
 
     # One block.
 
