@@ -272,6 +272,9 @@ def _set_threads(count: int | None, of_thread: bool = False) -> None:
 @contextlib.contextmanager
 def without_team() -> Iterator[None]:
     """Kernels that the calling thread runs get this thread alone: others run the same program beside it."""
+    if native is None and not _team.cache_info().currsize:
+        yield  # no kernel has been loaded, and there may be no compiler to make a team with
+        return
     before = _team().set_limit(1)
     try:
         yield

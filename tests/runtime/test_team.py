@@ -160,3 +160,12 @@ def test_no_other_openmp_takes_part(path) -> None:
         pytest.skip("needs gcc and nm")
     wanted = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
     assert "GOMP" not in wanted and "omp_" not in wanted
+
+
+def test_without_a_core_or_a_compiler_there_is_no_team_to_leave(monkeypatch) -> None:
+    """The reference backend runs members of a group too."""
+    toolchain._team.cache_clear()
+    monkeypatch.setattr(toolchain, "native", None)
+    monkeypatch.setattr(toolchain, "find_compiler", lambda: pytest.fail("asked for a compiler"))
+    with toolchain.without_team():
+        pass

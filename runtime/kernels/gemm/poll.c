@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#ifdef FUSER_TEAM
+#if defined(FUSER_TEAM) && !defined(__clang__)  // clang brings its own OpenMP along
 int team_is_caller(void);  // whether this thread came from Python
 #else
 static inline int team_is_caller(void) {

@@ -2,6 +2,7 @@
 //
 // A library keeps these to itself, so that no other OpenMP in the process takes their place. A library that was loaded
 // without a team works with the calling thread alone. There are no barriers: a share never waits for one that has not begun.
+#ifndef __clang__  // whose code calls other ones, of its own OpenMP
 #include "team.h"
 
 #include <sched.h>
@@ -11,11 +12,9 @@ __attribute__((weak)) const team_calls *fuser_team;  // set when the library is 
 #pragma GCC visibility push(hidden)
 typedef unsigned char truth;
 
-static void alone(void (*function)(void *), void *data) { function(data); }
-
 void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags) {
   if (fuser_team) fuser_team->parallel(function, data, threads, 0);
-  else alone(function, data);
+  else function(data);
 }
 
 static __thread iterations whole;  // what a thread without a team has yet to run
@@ -32,7 +31,7 @@ void GOMP_parallel_loop_nonmonotonic_dynamic(void (*function)(void *), void *dat
     fuser_team->parallel(function, data, threads, &loop);
   } else {
     whole = loop;
-    alone(function, data);
+    function(data);
   }
 }
 
@@ -65,3 +64,4 @@ int team_awake(long work, long most, int threads) {
 int team_is_caller(void) { return fuser_team ? fuser_team->is_caller() : 1; }
 int team_unclaimed(void) { return fuser_team ? fuser_team->unclaimed() : 0; }
 #pragma GCC visibility pop
+#endif

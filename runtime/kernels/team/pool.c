@@ -260,6 +260,11 @@ static void parallel(void (*function)(void *), void *data, unsigned threads, con
   join(r, (uint32_t)size - own);
 }
 
+static long count_of(const iterations *l) {
+  const long across = l->step > 0 ? l->step : -l->step, length = l->step > 0 ? l->end - l->start : l->start - l->end;
+  return length > 0 ? (length + across - 1) / across : 0;
+}
+
 static int next(long *first, long *last) {
   const iterations *const l = &here.loop;
   if (l->step == 0) return 0;
@@ -269,8 +274,7 @@ static int next(long *first, long *last) {
     here.loop.start = l->end;
     return any;
   }
-  const long across = l->step > 0 ? l->step : -l->step, length = l->step > 0 ? l->end - l->start : l->start - l->end;
-  const long count = length > 0 ? (length + across - 1) / across : 0;
+  const long count = count_of(l);
   const long from = __atomic_fetch_add(here.handed, l->chunk, __ATOMIC_RELAXED);
   if (from >= count) return 0;
   *first = l->start + from * l->step;
@@ -282,8 +286,7 @@ static int begin_loop(const iterations *loop, long *first, long *last) {
   here.loop = *loop;
   here.handed = here.in && here.loops < LOOPS ? &here.in->handed[here.loops++] : 0;
   if (here.in && !here.handed) {  // this share's part of it
-    const long length = loop->step > 0 ? loop->end - loop->start : loop->start - loop->end;
-    const long across = loop->step > 0 ? loop->step : -loop->step, count = length > 0 ? (length + across - 1) / across : 0;
+    const long count = count_of(loop);
     here.loop.start = loop->start + count * here.number / here.size * loop->step;
     here.loop.end = loop->start + count * (here.number + 1) / here.size * loop->step;
   }
