@@ -1,9 +1,8 @@
 """Stable orders of u32 words and of floats, row by row: short rows in registers, longer ones by radix sort.
 
-A pass orders by up to eight bits: one launch counts each block's digits, one turns the counts of a digit into how many are in blocks before,
-and one moves words and positions. There a block is sorted by digit and place first, in registers, so that what is written to neighbouring
-places is written by neighbouring threads: by a bitonic network of minima and maxima, which take one instruction an element. Results are the
-same in each run; nothing is added by atomics. Floats are moved as they are: the
+A pass orders by up to eight bits: one launch counts each block's digits, one turns the counts of a digit into how many are in groups of blocks
+before, and one moves words and positions. There a block is ordered by its digits first (block_order.py), so that what is written to neighbouring
+places is written by neighbouring threads. Results are the same in each run; nothing is added by atomics. Floats are moved as they are: the
 word that they are ordered by is made where a digit is read.
 """
 
@@ -18,13 +17,15 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import block_order, spell
 from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.target import TARGET
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import ArrayType, short_dtype
 from fuser.ops.order import DOUBLE, POSITION
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Refusal
 
-SHORT = 1024  # elements of a row that one program orders in registers
+SHORT = 4096  # elements of a row that one program orders in registers
+LARGE, ROW_HELD = 512, 16  # elements of a row that has a program alone, and those of a thread
 BLOCK, WARPS = 2048, 4  # elements that a program counts or moves, and its warps
 FEW = 1 << 19  # elements up to which smaller blocks give more programs
 SMALL_BLOCK = 1024
@@ -34,9 +35,10 @@ DIGIT_BITS = 8  # at most
 FEWEST_BITS = 4  # of a digit of short words
 SCANNED = 1024  # groups whose counts a program reads at once
 COUNTS = 2048  # counts that it reads at once
-# Elements that all passes move from which on torch's sort, whose writes are long runs, saves more than leaving the program costs: on an
-# H200 it takes 0.8 ms for 2^24 words with positions, where eight passes of four bits, of other kernels than these, took 4.
-MOST_MOVED = 1 << 23
+# Seconds: of ordering an element of a pass, beside moving its bytes, an estimate by instructions; and of torch's sort of keys with positions on an
+# H200, which always takes four passes: at least, and of an element of a pass.
+RANKED = 3e-12
+LIBRARY, LIBRARY_MOVED = 75e-6, 12e-12
 
 WORD_TEXT = '''
 @triton.jit
@@ -73,14 +75,63 @@ def order_rows(keys, ordered, positions, rows, length, ROWS: tl.constexpr, BLOCK
         tl.store(positions + place, position, mask=inside)
 '''
 
+ROW_TEXT = '''
+@triton.jit
+def order_places(key, keys, ordered, positions, inside, column, KEYS: tl.constexpr, POSITIONS: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr):
+    """A row as words of 64 bits, the position in the lower half, so that all differ."""
+    word = tl.where(inside, (word_of(key).to(tl.int64) << 31) | column, 0x7FFFFFFFFFFFFFFF)
+    word = sorted_words(word, LOG, HELD)
+    position = (word & 0x7FFFFFFF).to(tl.int32)
+    if KEYS:
+        found = (word >> 31).to(tl.uint32)
+        if key.dtype == tl.float32:
+            found = tl.load(keys + position, mask=inside, other=0)
+        tl.store(ordered + column, found, mask=inside)
+    if POSITIONS:
+        tl.store(positions + column, position, mask=inside)
+
+
+@triton.jit
+def order_words(key, ordered, zero, inside, column, LOG: tl.constexpr, HELD: tl.constexpr):
+    """Keys alone, of which equal ones are alike: words of 32 bits, of which floats are made again, with `zero` for their zeros."""
+    word = tl.where(inside, (word_of(key) ^ 0x80000000).to(tl.int32, bitcast=True), 0x7FFFFFFF)
+    word = sorted_words(word, LOG, HELD).to(tl.uint32, bitcast=True) ^ 0x80000000
+    if key.dtype == tl.float32:
+        bits = tl.where(word >= 0x80000000, word ^ 0x80000000, word ^ 0xFFFFFFFF)
+        bits = tl.where(word == 0x80000000, zero, bits)
+        tl.store(ordered + column, bits.to(tl.float32, bitcast=True), mask=inside)
+    else:
+        tl.store(ordered + column, word, mask=inside)
+
+
+@triton.jit(do_not_specialize=["length"])
+def order_row(keys, ordered, positions, length, KEYS: tl.constexpr, POSITIONS: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr):
+    column = tl.arange(0, 2**LOG)
+    inside = column < length
+    start = tl.program_id(0).to(tl.int64) * length
+    key = tl.load(keys + start + column, mask=inside, other=0)
+    if POSITIONS:
+        order_places(key, keys + start, ordered + start, positions + start, inside, column, KEYS, POSITIONS, LOG, HELD)
+    elif key.dtype == tl.float32:
+        bits = key.to(tl.uint32, bitcast=True)
+        positive = tl.max((inside & (bits == 0)).to(tl.int32), 0)
+        negative = tl.max((inside & (bits == 0x80000000)).to(tl.int32), 0)
+        if positive + negative == 2:  # equal keys that are not alike keep their places
+            order_places(key, keys + start, ordered + start, positions, inside, column, KEYS, POSITIONS, LOG, HELD)
+        else:
+            order_words(key, ordered + start, negative.to(tl.uint32) << 31, inside, column, LOG, HELD)
+    else:
+        order_words(key, ordered + start, 0, inside, column, LOG, HELD)
+'''
+
 LONG_TEXT = '''
 @triton.jit
-def digit_of(key, SHIFT: tl.constexpr, DIGITS: tl.constexpr):
-    return ((word_of(key) >> SHIFT) & (DIGITS - 1)).to(tl.int32)
+def digit_of(key, shift, DIGITS: tl.constexpr):
+    return ((word_of(key) >> shift) & (DIGITS - 1)).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["length", "blocks", "groups"])
-def count_digits(keys, befores, group_counts, length, blocks, groups, SHIFT: tl.constexpr, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
+def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr):
     """How often each digit stands in a group of blocks, and in those of them before each block, less where it begins in the block's order."""
     row, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     digits = tl.arange(0, DIGITS)
@@ -90,7 +141,7 @@ def count_digits(keys, befores, group_counts, length, blocks, groups, SHIFT: tl.
         column = block * BLOCK + tl.arange(0, BLOCK)
         inside = column < length
         key = tl.load(keys + row.to(tl.int64) * length + column, mask=inside, other=0)
-        found = tl.histogram(digit_of(key, SHIFT, DIGITS), DIGITS, mask=inside)
+        found = tl.histogram(digit_of(key, shift, DIGITS), DIGITS, mask=inside)
         begins = tl.cumsum(found, 0) - found
         tl.store(befores + (row * blocks + block) * DIGITS + digits, running - begins, mask=(digits >= 0) & (block < blocks))
         running += found
@@ -112,8 +163,8 @@ def place_digits(group_counts, group_befores, totals, groups, DIGITS: tl.constex
     tl.store(totals + row * DIGITS + digit, before)
 
 
-@triton.jit(do_not_specialize=["length", "blocks", "groups"])
-def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_positions, length, blocks, groups, SHIFT: tl.constexpr, DIGITS: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
+def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_positions, length, blocks, groups, shift, DIGITS: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
     """Each element behind those of lower digits, of blocks before, and of its digit before it in the block."""
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     lane = tl.arange(0, BLOCK)
@@ -121,7 +172,7 @@ def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_p
     inside = column < length
     start = row.to(tl.int64) * length
     key = tl.load(keys + start + column, mask=inside, other=0)
-    digit = tl.where(inside, digit_of(key, SHIFT, DIGITS), DIGITS - 1)  # those beyond the end come last
+    digit = tl.where(inside, digit_of(key, shift, DIGITS), DIGITS - 1)  # those beyond the end come last
     source = sources_of(digit, lane, LOG, HELD, ASSEMBLY, REGISTERS, PTX)
     key = tl.gather(key, source, 0)
     digits = tl.arange(0, DIGITS)
@@ -129,7 +180,7 @@ def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_p
     before = tl.load(befores + tl.program_id(0) * DIGITS + digits)
     before += tl.load(group_befores + (row * groups + block // TOGETHER) * DIGITS + digits)
     first = tl.cumsum(total, 0) - total + before
-    place = start + (tl.gather(first, digit_of(key, SHIFT, DIGITS), 0) + lane)
+    place = start + (tl.gather(first, digit_of(key, shift, DIGITS), 0) + lane)
     if KEYS:
         tl.store(new_keys + place, key, mask=inside)
     if POSITIONS:
@@ -146,9 +197,20 @@ def refusal(eqn: Eqn) -> str | None:
     size = keys.size
     if keys.dtype == DOUBLE:
         return f"torch orders {short_dtype(keys.dtype)}"
-    if keys.shape[-1] > SHORT and moved(size, eqn.params["bits"]) > MOST_MOVED:
+    if keys.shape[-1] > SHORT and seconds(size, eqn.params["bits"]) > library_seconds(size):
         return f"torch's radix sort takes less for {size} elements of {eqn.params['bits']} bits"
     return None
+
+
+def seconds(size: int, bits: int) -> float:
+    """Of a radix sort of so many keys with their positions: each pass reads keys twice and positions once, and writes both."""
+    passes, element = moved(1, bits), 20 / TARGET.levels[-1].bandwidth + RANKED
+    return passes * (3 * TARGET.launch + size * element)
+
+
+def library_seconds(size: int) -> float:
+    """Of torch's sort of so many words of 32 bits."""
+    return LIBRARY + 4 * size * LIBRARY_MOVED
 
 
 def moved(size: int, bits: int) -> int:
@@ -222,7 +284,9 @@ class Sort:
     @property
     def text(self) -> str:
         """The kernels that order these."""
-        return WORD_TEXT + (SHORT_TEXT if self.length <= SHORT else block_order.TEXT + LONG_TEXT)
+        if self.length > SHORT:
+            return WORD_TEXT + block_order.TEXT + LONG_TEXT
+        return WORD_TEXT + (SHORT_TEXT if self.length <= LARGE // 2 else block_order.NETWORK_TEXT + ROW_TEXT)
 
     @property
     def length(self) -> int:
@@ -238,9 +302,14 @@ class Sort:
 
     def _short(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
         block = max(2, 1 << (self.length - 1).bit_length())
-        together = max(1, 256 // block)
-        wanted = {"KEYS": ordered is not None, "POSITIONS": positions is not None}
+        wanted: dict[str, Any] = {"KEYS": ordered is not None, "POSITIONS": positions is not None}
         written = tuple(keys if buffer is None else buffer for buffer in (ordered, positions))
+        if block >= LARGE:
+            held = ROW_HELD.bit_length() - 1
+            wanted |= {"LOG": block.bit_length() - 1, "HELD": held}
+            warps = block // (block_order.WARP * ROW_HELD)
+            return [Launch("order_row", (keys, *written), (self.length,), wanted, self.rows, warps)]
+        together = max(1, 256 // block)
         constants = {"ROWS": together, "BLOCK": block, **wanted}
         grid, warps = -(-self.rows // together), 4 if block >= 256 else 1
         return [Launch("order_rows", (keys, *written), (self.rows, self.length), constants, grid, warps)]
@@ -266,11 +335,12 @@ class Sort:
         some = min(digits, COUNTS // scanned)
         scan = {"DIGITS": digits, "SCANNED": scanned, "TOGETHER": some}
         made: list[Launch] = []
-        source, sizes = (keys, none), (self.length, blocks, groups)
+        source = keys, none
         for number in range(passes):
             final = number == passes - 1
             target = last if (passes - 1 - number) % 2 == 0 else other
-            digit = {"SHIFT": number * width, "DIGITS": digits, "BLOCK": block, "TOGETHER": together}
+            sizes = self.length, blocks, groups, number * width
+            digit = {"DIGITS": digits, "BLOCK": block, "TOGETHER": together}
             wanted = {"KEYS": not final or ordered is not None, "POSITIONS": positions is not None}
             constants = {**digit, **wanted, "FIRST": number == 0, **block_order.constants(block, WARPS)}
             made += [
