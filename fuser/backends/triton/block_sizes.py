@@ -61,7 +61,13 @@ _LONGEST_SHARED = 512  # elements up to which several rows share a warp
 
 
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
-_COLUMNS = ((4, Tile(256, 4, 4)), (16, Tile(128, 16, 4)), (LONGEST_COLUMN, Tile(32, LONGEST_COLUMN, 8)))
+_COLUMNS = (
+    (4, Tile(256, 4, 4)),
+    (16, Tile(128, 16, 4)),
+    (32, Tile(64, 32, 4)),
+    (64, Tile(64, 64, 8)),
+    (LONGEST_COLUMN, Tile(32, LONGEST_COLUMN, 8)),
+)
 _LONG_COLUMNS = ((32, Tile(32, 128, 8, True)),)
 _LONG_COLUMN = Tile(128, 32, 8, True)
 _PLANES = (  # (extent of the axis along memory up to, tile of it with the next axis)
