@@ -127,6 +127,12 @@ def piece_tile(columns: int) -> Tile | None:
     return None if held is None else Tile(1, held, max(1, held // (32 * _HELD)), True)
 
 
+def long_row_tile(itemsize: int) -> Tile:
+    """The piece of a longer row that one step of a loop takes, its largest elements of so many bytes: twice as many where they are of 16 bits or
+    fewer, so that as many bytes are on their way as memory needs to be busy."""
+    return replace(LONG_ROW, columns=LONG_ROW.columns * (2 if itemsize <= 2 else 1))
+
+
 def long_column_tile(width: int) -> Tile:
     """The piece of longer columns that one step of a loop takes, for `width` columns side by side."""
     return next((tile for limit, tile in _LONG_COLUMNS if width <= limit), _LONG_COLUMN)
