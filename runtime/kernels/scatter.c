@@ -61,27 +61,29 @@ INLINE int64_t index_at(const plan *p, int64_t k) {
 
 // Indices first, first + stride, …, `count` of them, as int64; gives whether all are in 0 … high.
 APART int read_indices(const plan *p, int64_t first, int64_t stride, int64_t count, int64_t high, int64_t *restrict to) {
-  int64_t low = 0, top = 0;
+  int inside = 0;
 #define CASE(number, name) \
   case number: { \
     const name *restrict const at = (const name *)p->indices + first; \
+    name low = 0, top = 0; \
     if (stride == 1) { \
       _Pragma("omp simd reduction(min:low) reduction(max:top)") \
       for (int64_t j = 0; j < count; ++j) { \
-        const int64_t i = (int64_t)at[j]; \
-        to[j] = i, low = i < low ? i : low, top = i > top ? i : top; \
+        const name i = at[j]; \
+        to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
       } \
     } else { \
       for (int64_t j = 0; j < count; ++j) { \
-        const int64_t i = (int64_t)at[j * stride]; \
-        to[j] = i, low = i < low ? i : low, top = i > top ? i : top; \
+        const name i = at[j * stride]; \
+        to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
       } \
     } \
+    inside = low >= 0 && high >= 0 && (uint64_t)top <= (uint64_t)high; \
     break; \
   }
   switch (p->type) { TYPES(CASE) }
 #undef CASE
-  return low >= 0 && top <= high;
+  return inside;
 }
 
 // Starts from indices, in place: wrapped and held inside; -1 in `nowhere` where that changes them.
@@ -261,6 +263,7 @@ INLINE void put_elements(const plan *given, T *out, const int64_t *begin, int64_
     int somewhere = 1;
     for (int64_t k = 0; k < together; ++k) somewhere &= targets(&p, begin[k] + base, width, offset[k]);
 #define PUT(all) \
+  _Pragma("GCC unroll 4") \
   for (int64_t j = 0; j < width; ++j) { \
     _Pragma("GCC unroll 4") \
     for (int64_t k = 0; k < together; ++k) { \
