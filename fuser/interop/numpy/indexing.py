@@ -240,7 +240,7 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
         and _same_index(value._view.index, parts)
     ):
         return  # the end of `x[index] += y`, which has written to the view already
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         from fuser.interop.numpy.creation import array
 
         value = array(x._context, value)
