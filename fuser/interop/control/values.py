@@ -103,7 +103,7 @@ def agreed(a: Kind, b: Kind, name: str, either: bool = True, exact: bool = False
     """
     if a == b:
         return a
-    if either and exact and {a.dtype, b.dtype} <= {_INT, _FLOAT} and a.scalar and b.scalar:
+    if either and exact and {a.dtype, b.dtype} == {_INT, _FLOAT} and a.scalar and b.scalar:
         return Kind((), _FLOAT, True, EitherInteger)
     alike = a.scalar and b.scalar and a.dtype == b.dtype
     if alike and name.startswith(PREFIX) and name != RESULT:

@@ -285,8 +285,8 @@ def write_selected(window: TracedArray, mask: Value, value: Any) -> None:
     if isinstance(value, Selected):
         if not same(value.mask, mask):
             raise unknown_shape()
-        written = value.window is not None and value.window._owner is window._owner
-        if written and value.window.value is window.value:
+        old = value.window
+        if old is not None and old._owner is window._owner and same(old.value, window.value):
             return  # the end of `x[a:b] += y`
         value = value.full()
     elif np.ndim(value):

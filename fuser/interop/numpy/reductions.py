@@ -388,7 +388,7 @@ def _of_selected(name: str) -> Handler:
         if dtype is not None:
             given["dtype"] = dtype
         if name in ("max", "min"):
-            notice(U.logical_not(R.any(a.mask)))  # NumPy's ValueError
+            notice(bind(E.not_p, R.any(a.mask)))  # NumPy's ValueError
             return _extreme(name)(context, full, initial=_worst(full.dtype, name), where=mask, **given)
         from fuser.interop.numpy.dispatch import FUNCTIONS
 
@@ -430,8 +430,7 @@ def _median_of_selected(context: Context, a: Selected, axis: Any = None) -> Any:
     count: Any = np.count_nonzero(mask)
     notice((count == 0).lifted())
     ordered: Any = np.sort(np.where(mask, values, np.array(np.inf, values.dtype)))
-    half = values.dtype.type(0.5)
-    middle = ordered[np.maximum(count - 1, 0) // 2] * half + ordered[count // 2 % max(full.size, 1)] * half
+    middle = (ordered[np.maximum(count - 1, 0) // 2] + ordered[count // 2 % max(full.size, 1)]) / 2
     return np.where(np.any(np.isnan(values) & mask), values.dtype.type(np.nan), middle)[()]
 
 

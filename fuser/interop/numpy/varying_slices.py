@@ -49,7 +49,8 @@ def varying(part: slice) -> Varying | None:
     found = [distance for distance in related if distance is not None]
     if not found or not all(_is_tied(low, last) for low in first) or not all(_is_tied(high, first) for high in last):
         return None
-    return Varying(*(bind(convert_element_type_p, e.lifted(), new_dtype=_INDEX, weak_type=False) for e in ends), max(0, min(found)))  # fmt: skip
+    start, stop = (bind(convert_element_type_p, e.lifted(), new_dtype=_INDEX, weak_type=False) for e in ends)
+    return Varying(start, stop, max(0, min(found)))
 
 
 def _distance(low: Form, high: Form) -> int | None:
@@ -103,7 +104,10 @@ def cut(x: TracedArray, parts: tuple[Any, ...]) -> tuple[TracedArray, Any, tuple
     """The window of `x` that an index with varying slices reaches, the mask of what counts in it, and the dimensions that vary."""
     if any(not isinstance(p, (int, np.integer, slice, Varying)) for p in parts) or len(parts) > x.ndim:
         raise untraceable("a slice of computed extent beside such an index cannot be traced", "use integers and slices")
-    slices, index, masks, kept = [], [], {}, 0
+    slices: list[Any] = []
+    index: list[Any] = []
+    masks: dict[int, Any] = {}
+    kept = 0
     for d, part in enumerate(parts):
         if isinstance(part, Varying):
             span, masks[kept] = _moved_inside(part, x.shape[d])
@@ -128,7 +132,7 @@ def _moved_inside(part: Varying, extent: int) -> tuple[Span, Any]:
     zero, size = literal(0, _INDEX), min(part.most, extent)
     notice(bind(E.or_p, bind(E.lt_p, part.start, zero), bind(E.lt_p, part.stop, zero)))
     first = bind(E.max_p, zero, bind(E.min_p, part.start, literal(extent - size, _INDEX)))
-    positions = bind(E.add_p, bind(V.iota_p, dtype=_INDEX, shape=(size,), dimension=0, sharding=None), _along(first, size))
+    positions = bind(E.add_p, bind(V.iota_p, dtype=_INDEX, shape=(size,), dimension=0), _along(first, size))
     inside = bind(
         E.and_p,
         bind(E.ge_p, positions, _along(part.start, size)),
@@ -147,4 +151,3 @@ def assign(window: TracedArray, mask: Any, new: Any) -> None:
     mask = mask if tuple(mask.shape) == shape else broadcast_to(mask, shape)
     new = new if tuple(new.shape) == shape else broadcast_to(new, shape)
     window.write(bind(E.select_n_p, mask, window.lifted(), new))
-
