@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from fuser.backends.triton import spell
-from fuser.backends.triton.block_sizes import AttentionTile, attention_tile, smaller_attention_tiles
+from fuser.backends.triton.block_sizes import AttentionTile, attention_tile, smaller_attention_tiles, tile_behind
 from fuser.backends.triton.emitter import NONE, Dims, Emitter, Function, Launch, required
 from fuser.backends.triton.online_sums import shifted
 from fuser.backends.triton.reductions import POSITIONS, identity, reduced
@@ -56,7 +56,12 @@ class AttentionKernel(Emitter):
         self.counts = {kind: self.loops.count(found) for kind, found in parts.axes.items()}
         features = [self.loops.count(total.features) for total in parts.totals]
         depths = [score.depth[0].extent for score in parts.scores]
-        self.tile: AttentionTile = attention_tile(self.counts["row"], features, depths, parts.itemsize, parts.positions)
+        self.later = tile_behind(self.counts["row"], features, depths)
+        self.tile: AttentionTile = (
+            self.later
+            if behind and self.later is not None
+            else attention_tile(self.counts["row"], features, depths, parts.itemsize, parts.positions)
+        )
         self.length = " * ".join(self.extents[axis] for axis in parts.walked[0])
         exact = (t for t in parts.totals if t.value.narrow is not None)
         relative = bool(parts.totals) or parts.online is not None  # of which the largest exponent is 0
@@ -77,15 +82,10 @@ class AttentionKernel(Emitter):
     @property
     def can_be_behind(self) -> bool:
         """Whether products of weights can be those of the step before: of numbers that matrix units take from registers."""
+        if self.later is None or self.parts.itemsize != MATRIX_BYTES:
+            return False
         shared = any(self._walked_by(total) is not None for total in self.parts.totals)
-        whole = all(map(self.whole, range(len(self.parts.scores))))
-        return (
-            bool(self.parts.totals)
-            and self.parts.itemsize == MATRIX_BYTES
-            and whole
-            and not shared
-            and self._fills_blocks
-        )
+        return not shared and self.loops.count(self.parts.walked[0]) >= self.later.n
 
     def write(self) -> Function:
         parts, tile = self.parts, self.tile
@@ -108,11 +108,7 @@ class AttentionKernel(Emitter):
         constants |= {f"K_BLOCK{n}": extent for n, extent in enumerate(tile.depths)}
         constants |= {f"D_BLOCK{n}": extent for n, extent in enumerate(tile.features)}
         function = self.finish(constants, self._grid(tile), tile.warps, True, tile.stages)
-        others = [
-            other
-            for other in smaller_attention_tiles(tile)
-            if not self.behind or (other.m, other.n) == (tile.m, tile.n)
-        ]
+        others = () if self.behind else smaller_attention_tiles(tile)
         smaller = tuple(self._with_tile(function.launch, other) for other in others)
         return replace(function, launch=replace(function.launch, smaller=smaller))
 
