@@ -55,6 +55,7 @@ PRODUCTS: dict[str, Form] = {
     ),
     "parts of a long axis": (biased, (of("bfloat16", 16, 2048), of("bfloat16", 2048, 64), of("bfloat16", 64))),
     "parts of an odd axis": (biased, (of("bfloat16", 13, 2500), of("bfloat16", 2500, 40), of("bfloat16", 40))),
+    "parts of a long axis in float32": (lambda x, w: (x.T @ w) / 3, (f32(3000, 16), f32(3000, 8))),
     "batched parts": (lambda x, w: fnp.tanh(x @ w), (of("bfloat16", 2, 16, 2048), of("bfloat16", 2, 2048, 64))),
     "parts by streams": (biased, (of("bfloat16", 144, 3000), of("bfloat16", 3000, 64), of("bfloat16", 64))),
     "parts of a batch's last blocks": (

@@ -60,6 +60,7 @@ def test_arrays_whose_rows_are_multiples_of_16_bytes_apart_come_by_tensor_maps()
         "gathered rows": 1,
         "float32": 0,
         "float32 rounded to TF32": 0,
+        "parts of a long axis in float32": 0,
         "parts of an odd axis": 1,
     }
 
@@ -77,6 +78,10 @@ def test_a_launch_has_a_form_without_tensor_maps_for_gpus_and_addresses_without(
 def test_results_of_few_blocks_share_out_the_contracted_axis() -> None:
     parts, sums = launches(biased, of("bfloat16", 16, 8192), of("bfloat16", 8192, 1024), of("bfloat16", 1024))
     assert parts.grid == 8 * 1024 // parts.constants["N_BLOCK"] and parts.function != sums.function
+    parts, sums = launches(lambda x, w: (x.T @ w) / 3, f32(100_000, 16), f32(100_000, 8))
+    assert (
+        parts.grid > 100 and parts.function != sums.function
+    )  # a library would take five times as long by the estimate
     assert len(launches(biased, of("bfloat16", 4096, 1024), of("bfloat16", 1024, 4096), of("bfloat16", 4096))) == 1
 
 

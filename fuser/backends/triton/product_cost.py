@@ -19,7 +19,8 @@ CACHE_BANDWIDTH = 9e12  # bytes a second from the second cache to all multiproce
 LATENCY = 0.9e-6  # seconds from asking for a tile in memory to having it
 START = 2e-6  # seconds of a launch within a graph, its first tiles included
 LIBRARY = 1.08  # cuBLASLt's rate over that of a generated kernel with the same tile
-MOST_SPLITS = 32
+MOST_SPLITS = 256
+LIBRARY_SPLITS = 32
 UNSURE = 1.05  # what an estimate may be wrong by
 LEAST_STEPS = 4  # of a part, or of a stream
 
@@ -210,14 +211,9 @@ def _split(extents: Extents, tile: DotTile, splits: int) -> Division:
 
 
 def _splits(extents: Extents, tile: DotTile, machine: Machine, library: bool = False) -> Iterator[int]:
-    """Parts of the contracted axis: one, and powers of two while there are multiprocessors without work and steps to share; kernels of
-    ours for float32 have one."""
+    """Parts of the contracted axis: one, and powers of two while there are multiprocessors without work and steps to share."""
     (blocks, steps), splits = _blocks(extents, tile), 1
-    while splits == 1 or (
-        splits <= MOST_SPLITS
-        and LEAST_STEPS * splits <= steps
-        and blocks * splits <= 2 * machine.units
-        and (library or extents.on_matrix_units)
-    ):
+    most = LIBRARY_SPLITS if library else MOST_SPLITS
+    while splits == 1 or (splits <= most and LEAST_STEPS * splits <= steps and blocks * splits <= 2 * machine.units):
         yield splits
         splits *= 2
