@@ -22,7 +22,7 @@ from fuser.kernel.schedule import Schedule
 from fuser.lax import DotAlgorithmPreset, Precision
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
-from tests.backends.product_cases import PRODUCTS, SCHEDULES, biased, of
+from tests.backends.product_cases import PRODUCTS, SCHEDULES, biased, f32, of
 
 pytestmark = pytest.mark.xdist_group("triton")
 
