@@ -131,7 +131,7 @@ def digit_of(key, shift, DIGITS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
-def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr):
+def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
     """How often each digit stands in a group of blocks, and in those of them before each block, less where it begins in the block's order."""
     row, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     digits = tl.arange(0, DIGITS)
@@ -141,7 +141,8 @@ def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIG
         column = block * BLOCK + tl.arange(0, BLOCK)
         inside = column < length
         key = tl.load(keys + row.to(tl.int64) * length + column, mask=inside, other=0)
-        found = tl.histogram(digit_of(key, shift, DIGITS), DIGITS, mask=inside)
+        digit = digit_of(key, shift, DIGITS)
+        found = counts_of(digit, inside, tl.arange(0, BLOCK), DIGITS, HELD, ASSEMBLY, REGISTERS, PTX)
         begins = tl.cumsum(found, 0) - found
         tl.store(befores + (row * blocks + block) * DIGITS + digits, running - begins, mask=(digits >= 0) & (block < blocks))
         running += found
@@ -342,9 +343,10 @@ class Sort:
             sizes = self.length, blocks, groups, number * width
             digit = {"DIGITS": digits, "BLOCK": block, "TOGETHER": together}
             wanted = {"KEYS": not final or ordered is not None, "POSITIONS": positions is not None}
-            constants = {**digit, **wanted, "FIRST": number == 0, **block_order.constants(block, WARPS)}
+            constants = {**digit, **wanted, "FIRST": number == 0, **block_order.constants(block, WARPS, width)}
+            counting = {**digit, **block_order.counting_constants(block, WARPS)}
             made += [
-                Launch("count_digits", (source[0], befores, counts), sizes, digit, self.rows * groups, WARPS),
+                Launch("count_digits", (source[0], befores, counts), sizes, counting, self.rows * groups, WARPS),
                 Launch(
                     "place_digits",
                     (counts, group_befores, totals),
