@@ -44,13 +44,15 @@ TEXT = (
     NETWORK_TEXT
     + '''
 @triton.jit
-def sources_of(digit, lane, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
-    """Which of a block's elements comes first, second and so on in the stable order of their digits."""
+def in_order(digit, lane, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
+    """A block's digits in their stable order, and the places that they come from."""
     if PTX:
-        source = tl.inline_asm_elementwise(ASSEMBLY, REGISTERS, [digit, lane], dtype=tl.int32, is_pure=False, pack=2**HELD)
+        word = tl.inline_asm_elementwise(ASSEMBLY, REGISTERS, [digit, lane], dtype=tl.int32, is_pure=False, pack=2**HELD)
+        digit, source = word >> 16, word & 0xFFFF
     else:
-        source = sorted_words((digit << LOG) | lane, LOG, HELD) & (2**LOG - 1)
-    return source
+        word = sorted_words((digit << LOG) | lane, LOG, HELD)
+        digit, source = word >> LOG, word & (2**LOG - 1)
+    return digit, source
 
 
 @triton.jit
@@ -68,7 +70,7 @@ def counts_of(digit, inside, lane, DIGITS: tl.constexpr, HELD: tl.constexpr, ASS
 
 
 def constants(block: int, warps: int, bits: int) -> dict[str, int | str | bool]:
-    """Those of `sources_of` for digits of so many bits of a power of two of elements, of which a thread holds as many as others."""
+    """Those of `in_order` for digits of so many bits of a power of two of elements, of which a thread holds as many as others."""
     log, held = block.bit_length() - 1, (block // (WARP * warps)).bit_length() - 1
     registers = ",".join(["=&r"] * (1 << held) + ["r"] * (2 << held))
     return {
@@ -118,7 +120,7 @@ def counting_assembly(held: int, warps: int) -> str:
 
 
 def assembly(held: int, warps: int, bits: int = 8) -> str:
-    """PTX that takes `held` digits, then as many places of them in the block, and gives the places of the elements at these places of the order.
+    """PTX that takes `held` digits, then as many places of them in the block, and gives the elements at these places of the order: digits << 16 | places.
 
     Elements go through shared memory first, so that a warp has neighbouring ones whatever the layout is. `bins` counts, for each warp, the elements
     of each digit: first those before, then the number of all that are placed before the digit's first one of the warp.
@@ -130,7 +132,7 @@ def assembly(held: int, warps: int, bits: int = 8) -> str:
         ".reg .b32 thread, lane, warp, own, places, counters, elements, bin, same, before, found, count, sum, step, base, below;",
         f".reg .b32 %digit<{held}>, %rank<{held}>, %tally<{of_thread * warps}>;",
         ".reg .pred first, inside;",
-        f".shared .align 16 .b8 order_places[{2 * held * warps * WARP}];",
+        f".shared .align 16 .b8 order_places[{4 * held * warps * WARP}];",
         f".shared .align 16 .b8 order_bins[{4 * BINS * warps}];",
         f".shared .align 16 .b8 order_sums[{4 * warps}];",
         "mov.u32 thread, %tid.x;",
@@ -171,13 +173,14 @@ def assembly(held: int, warps: int, bits: int = 8) -> str:
             f"mad.lo.u32 bin, %digit{n}, 4, own;",
             "ld.shared.u32 found, [bin];",
             f"add.u32 found, found, %rank{n};",
-            "mad.lo.u32 bin, found, 2, places;",
-            f"add.u32 count, elements, {WARP * n};",
-            "st.shared.u16 [bin], count;",
+            "mad.lo.u32 bin, found, 4, places;",
+            f"mad.lo.u32 count, %digit{n}, 65536, elements;",
+            f"add.u32 count, count, {WARP * n};",
+            "st.shared.u32 [bin], count;",
         ]
     lines.append("bar.sync 0;")
     for n in numbers:
-        lines += [f"mad.lo.u32 bin, {place(n)}, 2, places;", f"ld.shared.u16 ${n}, [bin];"]
+        lines += [f"mad.lo.u32 bin, {place(n)}, 4, places;", f"ld.shared.u32 ${n}, [bin];"]
     return "{\n" + "\n".join(lines) + "\n}"
 
 
