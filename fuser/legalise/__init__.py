@@ -22,6 +22,7 @@ from fuser.legalise.library_operands import with_read_operands
 from fuser.legalise.product_order import with_ordered_products
 from fuser.legalise.recomputation import with_recomputed_scores
 from fuser.legalise.results import with_computed_results
+from fuser.legalise.solve_order import with_columns
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.legalise.tabulation import with_tables
@@ -57,6 +58,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     if scatter_rows_p in limits.calls:
         graph = with_uniform_updates(graph)
     graph = with_index_wrapping(graph, limits.calls)
+    if limits.column_solves:
+        graph = with_columns(graph)
     graph = with_read_operands(graph, limits.calls | limits.library_calls)
     graph = with_computed_results(graph)
     if config.check:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from fuser.ir.graph import Graph
 from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
+from fuser.passes.algebra.counting import COUNTING
+from fuser.passes.algebra.simplifier import simplify, table
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.trace.stage import stage
+
+_COUNTED = table(COUNTING)  # positions that a sort carries along are those that it finds
 
 
 def expanded(graph: Graph, natives: frozenset[Primitive]) -> Graph:
@@ -31,4 +35,4 @@ def expanded(graph: Graph, natives: frozenset[Primitive]) -> Graph:
         inner = expanded(stage(function, [v.aval for v in eqn.invars], eqn.primitive.name), natives)
         for var, result in zip(eqn.outvars, rewriter.splice(inner, eqn.invars, eqn.source)):
             rewriter.replace(var, result)
-    return drop_dead(merge_common(rewriter.finish()))
+    return drop_dead(merge_common(simplify(rewriter.finish(), _COUNTED)))

@@ -67,6 +67,7 @@ class FusionLimits:
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
     library_calls: frozenset[Primitive] = frozenset()  # primitives that a library computes of dense operands
+    column_solves: bool = False  # that library takes columns, and solves faster for a matrix on their left
     optional_results: frozenset[Primitive] = frozenset()  # those of `calls` that leave out results that nobody reads
     column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation

@@ -19,6 +19,7 @@ _BINARY: dict[str, Callable[..., np.ndarray]] = {
     "shr": lambda a, b: a >> b,
     "mad": lambda a, b, c: a * b + c,
     "mov": lambda a: a,
+    "not": lambda a: ~a,
     "popc": lambda a: np.bitwise_count(a).astype(np.uint32),
 }
 
@@ -48,7 +49,7 @@ class Threads:
         active = np.ones(self.count, bool)
         if statement.startswith("@"):
             predicate, statement = statement[1:].split(" ", 1)
-            active = self.registers[predicate].astype(bool)
+            active = self.registers[predicate.lstrip("!")].astype(bool) != predicate.startswith("!")
         name, _, rest = statement.partition(" ")
         operation, *forms = name.lstrip(".").split(".")
         if name.startswith(".reg"):
@@ -66,14 +67,23 @@ class Threads:
         if operation == "st":
             self._store(first, self._value(others[0]), int(forms[1][1:]) // 8, active)
             return
-        self.registers[first] = np.where(active, self._result(operation, forms, others), self.registers.get(first, 0))
+        if operation == "red":
+            self._add(first, self._value(others[0]))
+            return
+        self.registers[first] = np.where(
+            active, self._result(operation, forms, others, active), self.registers.get(first, 0)
+        )
 
-    def _result(self, operation: str, forms: list[str], operands: list[str]) -> np.ndarray:
+    def _result(self, operation: str, forms: list[str], operands: list[str], active: np.ndarray) -> np.ndarray:
         if operation == "ld":
-            return self._load(operands[0], int(forms[1][1:]) // 8)
+            return self._load(operands[0], int(forms[1][1:]) // 8, active)
         values = [self._value(o) for o in operands]
         if operation == "setp":
-            return {"eq": np.equal, "ge": np.greater_equal, "gt": np.greater}[forms[0]](*values).astype(np.uint32)
+            compare = {"eq": np.equal, "ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater, "lt": np.less}
+            return compare[forms[0]](*values).astype(np.uint32)
+        if operation == "vote":
+            rows = values[0].reshape(-1, WARP).astype(np.uint64)
+            return np.repeat((rows << np.arange(WARP, dtype=np.uint64)).sum(1).astype(np.uint32), WARP)
         if operation == "match":
             rows = values[0].reshape(-1, WARP)
             alike = rows[:, :, None] == rows[:, None, :]
@@ -99,17 +109,25 @@ class Threads:
     def _warp_of(self) -> np.ndarray:
         return np.arange(self.count) // WARP
 
-    def _load(self, address: str, width: int) -> np.ndarray:
-        places = self._places(address, width)
-        mine = self._warp_of()[:, None]
+    def _load(self, address: str, width: int, active: np.ndarray) -> np.ndarray:
+        places, mine = self._places(address, width), self._warp_of()[:, None]
+        places = np.where(active[:, None], places, 0)  # where nothing is
         others = self.writers[places]
         assert ((others == -1) | (others == mine)).all(), f"{address} is read before other warps have arrived"
         for warp in range(self.warps):
-            own = places[mine[:, 0] == warp]
+            own = places[(mine[:, 0] == warp) & active]
             self.readers[own] = np.where((self.readers[own] == -1) | (self.readers[own] == warp), warp, -2)
         return (
             (self.memory[places].astype(np.uint32) << (8 * np.arange(width, dtype=np.uint32))).sum(1).astype(np.uint32)
         )
+
+    def _add(self, address: str, value: np.ndarray) -> None:
+        """Atomically, by warps in whatever order: nobody may read it, or have written it, in this phase."""
+        places = self._places(address, 4)
+        assert (self.readers[places] == -1).all() and np.isin(self.writers[places], (-1, -3)).all(), address
+        numbers = self.memory.view(np.uint32)
+        np.add.at(numbers, places[:, 0] // 4, value)
+        self.writers[places] = -3
 
     def _store(self, address: str, value: np.ndarray, width: int, active: np.ndarray) -> None:
         places = self._places(address, width)[active]

@@ -36,7 +36,8 @@ def test_assembly_finds_the_stable_order(block, warps, digits, layout):
     source = np.empty(block, np.int64)
     for n in range(held):
         source[place[n]] = found[f"${n}"]
-    np.testing.assert_array_equal(source, np.argsort(digit, kind="stable"))
+    wanted = np.argsort(digit, kind="stable")
+    np.testing.assert_array_equal(source, digit[wanted] << 16 | wanted)
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -50,5 +51,46 @@ def test_each_wait_is_needed(number):
     place = {f"${32 + n}": n * 128 + np.arange(128) for n in range(16)}
     digits = {f"${16 + n}": np.random.default_rng(n).integers(0, 256, 128) for n in range(16)}
     assert len(parts) == 6
+    with pytest.raises(AssertionError):
+        Threads(4).run(text, digits | place)
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+def test_fewer_bits_take_fewer_votes(bits: int) -> None:
+    place = {f"${32 + n}": n * 128 + np.arange(128) for n in range(16)}
+    digit = np.random.default_rng(bits).integers(0, 1 << bits, 2048)
+    operands = place | {f"${16 + n}": digit[n * 128 : (n + 1) * 128] for n in range(16)}
+    found = Threads(4).run(block_order.assembly(16, 4, bits), operands)
+    source = np.concatenate([found[f"${n}"] for n in range(16)]) & 0xFFFF
+    np.testing.assert_array_equal(source, np.argsort(digit, kind="stable"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("block, warps", [(2048, 4), (1024, 4), (4096, 8)])
+def test_assembly_counts_the_digits_that_are_inside(block: int, warps: int, layout: str) -> None:
+    threads, held = 32 * warps, block // (32 * warps)
+    digit = np.random.default_rng(block).integers(0, 257, block)
+    place = [LAYOUTS[layout](np.arange(threads), n, threads, held) for n in range(held)]
+    operands = {f"${held + n}": digit[place[n]] for n in range(held)} | {
+        f"${2 * held + n}": place[n] for n in range(held)
+    }
+    run = Threads(warps)
+    for _ in range(2):  # as in a loop
+        found = run.run(block_order.counting_assembly(held, warps), operands)
+        counts = np.empty(block, np.int64)
+        for n in range(held):
+            counts[place[n]] = found[f"${n}"]
+        np.testing.assert_array_equal(counts[:256], np.bincount(digit, minlength=257)[:256])
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_each_wait_of_counting_is_needed(number: int) -> None:
+    parts = block_order.counting_assembly(16, 4).split("bar.sync 0;\n")
+    text = (
+        "bar.sync 0;\n".join(parts[: number + 1])
+        + "bar.sync 0;\n".join(["", *parts[number + 1 :]])[len("bar.sync 0;\n") :]
+    )
+    place = {f"${32 + n}": n * 128 + np.arange(128) for n in range(16)}
+    digits = {f"${16 + n}": np.random.default_rng(n).integers(0, 256, 128) for n in range(16)}
     with pytest.raises(AssertionError):
         Threads(4).run(text, digits | place)

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fuser import jit, lax  # noqa: E402
-from fuser.backends.triton import accumulators, scatter_kernels, selection  # noqa: E402
+from fuser.backends.triton import accumulators, radix_sort, scatter_kernels, selection  # noqa: E402
 from fuser.backends.triton.library import evaluation, host_steps  # noqa: E402
 from fuser.config import config  # noqa: E402
 from fuser.ir.graph import Eqn, Graph, Var  # noqa: E402
@@ -208,27 +208,23 @@ def test_positions_alone_need_no_keys_of_the_last_pass() -> None:
     source = jit(lambda x: order_p.bind(x, bits=9)[1], backend="triton").lower(np.ones((2, 5000), np.uint32)).sources[0]
     moves = [launch for launch in source.launch["launches"] if launch.function == "move_digits"]
     assert [launch.constants["KEYS"] for launch in moves] == [True, False]
-    assert [(launch.constants["SHIFT"], launch.constants["DIGITS"]) for launch in moves] == [(0, 32), (5, 32)]
+    assert [(launch.sizes[-1], launch.constants["DIGITS"]) for launch in moves] == [(0, 32), (5, 32)]  # shifts
     assert all(launch.constants["POSITIONS"] for launch in moves)
 
 
 @pytest.mark.parametrize(
-    "reduction, rows, log, torch_takes_less",
-    [
-        ("sum", 1 << 16, 24, False),
-        ("sum", 1 << 24, 24, False),
-        ("max", 256, 24, False),
-        ("prod", 1 << 24, 24, False),
-        ("replace", 1 << 12, 21, False),
-    ],
+    "reduction, rows, log, width", [("sum", 1 << 24, 24, 1), ("prod", 1 << 24, 24, 1), ("max", 1 << 16, 22, 64)]
 )
-def test_who_combines_rows_depends_on_what_orders_move(
-    reduction: str, rows: int, log: int, torch_takes_less: bool
+def test_who_combines_rows_depends_on_what_orders_cost(
+    reduction: str, rows: int, log: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (scatter_kernels.refusal(_combination(np.float32, reduction, rows, log)) is not None) == torch_takes_less
-    assert scatter_kernels.refusal(_combination(np.float64, "sum", 1 << 24, 24)) is None
-    extremes = scatter_kernels.refusal(_combination(np.float32, "max", 1 << 16, 22, 64))
-    assert extremes is not None and "torch" in extremes
+    eqn = _combination(np.float32, reduction, rows, log, width)
+    assert scatter_kernels.refusal(eqn) is accumulators.form_of(eqn) is None
+    monkeypatch.setattr(radix_sort, "RANKED", 1e-9)
+    assert (accumulators.form_of(eqn) is None) == (
+        reduction == "prod"
+    )  # products have no words that come to one result
+    assert scatter_kernels.refusal(eqn) is None
 
 
 def _combination(dtype: Any, reduction: str, rows: int, log: int, width: int = 1) -> Eqn:
@@ -241,7 +237,7 @@ def _combination(dtype: Any, reduction: str, rows: int, log: int, width: int = 1
     "dtype, reduction, rows, log, width, form",
     [
         ("float32", "sum", 1 << 16, 24, 1, "exact sum"),
-        ("float32", "sum", 1 << 24, 24, 1, "scaled sum"),
+        ("float32", "sum", 1 << 24, 24, 1, None),  # words of 64 bits that no cache holds
         ("float32", "sum", 1 << 16, 26, 1, "scaled sum"),  # more than the words of an exact sum hold
         ("float32", "sum", 50257, 16, 768, None),  # an embedding's gradient: rows are fewer than numbers
         ("float64", "sum", 1 << 16, 20, 1, None),

@@ -32,6 +32,7 @@ EXACT_ELEMENTS = 1 << 20  # of an operand that has 16 words each
 MOST_UPDATES = 1 << 30
 SECTOR = 32  # bytes that memory hands out at once
 CACHED, UNCACHED = 12e-12, 56e-12  # seconds of an atomic on words in the cache, and on those in memory: an H200
+IN_CACHE = 48e6  # bytes of words that atomics find in its second cache
 
 CLEAR_TEXT = """
 @triton.jit(do_not_specialize=["count"])
@@ -187,7 +188,7 @@ def _seconds(form: Form, rows: int, width: int, count: int) -> float:
     """Of a combination by atomics: of each update, or of each row of them; and of the words, which are cleared and read."""
     size, updates = (rows, count) if form.name == "replace" else (rows * width, count * width)
     words = form.bytes * size
-    atomic = CACHED if words / form.planes <= TARGET.levels[0].capacity else UNCACHED
+    atomic = CACHED if form.words.itemsize * size <= IN_CACHE else UNCACHED
     memory = TARGET.levels[-1].bandwidth
     moved = (2 * words + 8 * rows * width + 8 * count * width) / memory
     return (2 + len(form.passes)) * TARGET.launch + len(form.passes) * updates * atomic + moved

@@ -98,6 +98,7 @@ class Triton:
         target=TARGET,
         calls=frozenset(CALLS),
         library_calls=frozenset(ROUTINES),
+        column_solves=True,
         optional_results=frozenset({order_p}),
         horizontal_parts=HORIZONTAL_PARTS,
         horizontal_bytes=HORIZONTAL_BYTES,

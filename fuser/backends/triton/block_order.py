@@ -44,26 +44,83 @@ TEXT = (
     NETWORK_TEXT
     + '''
 @triton.jit
-def sources_of(digit, lane, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
-    """Which of a block's elements comes first, second and so on in the stable order of their digits."""
+def in_order(digit, lane, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
+    """A block's digits in their stable order, and the places that they come from."""
     if PTX:
-        source = tl.inline_asm_elementwise(ASSEMBLY, REGISTERS, [digit, lane], dtype=tl.int32, is_pure=False, pack=2**HELD)
+        word = tl.inline_asm_elementwise(ASSEMBLY, REGISTERS, [digit, lane], dtype=tl.int32, is_pure=False, pack=2**HELD)
+        digit, source = word >> 16, word & 0xFFFF
     else:
-        source = sorted_words((digit << LOG) | lane, LOG, HELD) & (2**LOG - 1)
-    return source
+        word = sorted_words((digit << LOG) | lane, LOG, HELD)
+        digit, source = word >> LOG, word & (2**LOG - 1)
+    return digit, source
+
+
+@triton.jit
+def counts_of(digit, inside, lane, DIGITS: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
+    """How often each digit stands in a block, of the elements inside."""
+    if PTX:
+        digit = tl.where(inside, digit, 256)
+        counts = tl.inline_asm_elementwise(ASSEMBLY, REGISTERS, [digit, lane], dtype=tl.int32, is_pure=False, pack=HELD)
+        counts = tl.gather(counts, tl.arange(0, DIGITS), 0)
+    else:
+        counts = tl.histogram(digit, DIGITS, mask=inside)
+    return counts
 '''
 )
 
 
-def constants(block: int, warps: int) -> dict[str, int | str | bool]:
-    """Those of `sources_of` for a block of a power of two of elements, of which a thread holds as many as others."""
+def constants(block: int, warps: int, bits: int) -> dict[str, int | str | bool]:
+    """Those of `in_order` for digits of so many bits of a power of two of elements, of which a thread holds as many as others."""
     log, held = block.bit_length() - 1, (block // (WARP * warps)).bit_length() - 1
     registers = ",".join(["=&r"] * (1 << held) + ["r"] * (2 << held))
-    return {"LOG": log, "HELD": held, "ASSEMBLY": assembly(1 << held, warps), "REGISTERS": registers, "PTX": False}
+    return {
+        "LOG": log,
+        "HELD": held,
+        "ASSEMBLY": assembly(1 << held, warps, bits),
+        "REGISTERS": registers,
+        "PTX": False,
+    }
 
 
-def assembly(held: int, warps: int) -> str:
-    """PTX that takes `held` digits, then as many places of them in the block, and gives the places of the elements at these places of the order.
+def counting_constants(block: int, warps: int) -> dict[str, int | str | bool]:
+    """Those of `counts_of` for such a block."""
+    held = block // (WARP * warps)
+    registers = ",".join(["=&r"] * held + ["r"] * (2 * held))
+    return {"HELD": held, "ASSEMBLY": counting_assembly(held, warps), "REGISTERS": registers, "PTX": False}
+
+
+def counting_assembly(held: int, warps: int) -> str:
+    """PTX that takes `held` digits, BINS of elements that do not count, then as many places, and gives at the places below BINS how often they are
+    a digit of the block. Increments by one of equal addresses are one operation of shared memory."""
+    threads = WARP * warps
+    lines = [
+        ".reg .b32 own, counters, bin, zero, one;",
+        ".reg .pred inside;",
+        f".shared .align 16 .b8 count_bins[{4 * (BINS + 4)}];",
+        "mov.u32 own, %tid.x;",
+        "mov.u32 counters, count_bins;",
+        "mad.lo.u32 own, own, 4, counters;",
+        "mov.u32 zero, 0;",
+        "mov.u32 one, 1;",
+        "bar.sync 0;",
+        *(f"st.shared.u32 [own + {4 * threads * n}], zero;" for n in range(BINS // threads)),
+        "bar.sync 0;",
+    ]
+    for n in range(held):
+        lines += [f"mad.lo.u32 bin, ${held + n}, 4, counters;", "red.shared.add.u32 [bin], one;"]
+    lines.append("bar.sync 0;")
+    for n in range(held):
+        lines += [
+            f"mad.lo.u32 bin, ${2 * held + n}, 4, counters;",
+            f"setp.lt.u32 inside, ${2 * held + n}, {BINS};",
+            f"mov.u32 ${n}, 0;",
+            f"@inside ld.shared.u32 ${n}, [bin];",
+        ]
+    return "{\n" + "\n".join(lines) + "\n}"
+
+
+def assembly(held: int, warps: int, bits: int = 8) -> str:
+    """PTX that takes `held` digits, then as many places of them in the block, and gives the elements at these places of the order: digits << 16 | places.
 
     Elements go through shared memory first, so that a warp has neighbouring ones whatever the layout is. `bins` counts, for each warp, the elements
     of each digit: first those before, then the number of all that are placed before the digit's first one of the warp.
@@ -75,7 +132,7 @@ def assembly(held: int, warps: int) -> str:
         ".reg .b32 thread, lane, warp, own, places, counters, elements, bin, same, before, found, count, sum, step, base, below;",
         f".reg .b32 %digit<{held}>, %rank<{held}>, %tally<{of_thread * warps}>;",
         ".reg .pred first, inside;",
-        f".shared .align 16 .b8 order_places[{2 * held * warps * WARP}];",
+        f".shared .align 16 .b8 order_places[{4 * held * warps * WARP}];",
         f".shared .align 16 .b8 order_bins[{4 * BINS * warps}];",
         f".shared .align 16 .b8 order_sums[{4 * warps}];",
         "mov.u32 thread, %tid.x;",
@@ -97,7 +154,7 @@ def assembly(held: int, warps: int) -> str:
     lines += [f"ld.shared.u8 %digit{n}, [bin + {WARP * n}];" for n in numbers]
     for n in numbers:
         lines += [
-            f"match.any.sync.b32 same, %digit{n}, 0xffffffff;",
+            *_alike(f"%digit{n}", bits),
             f"mad.lo.u32 bin, %digit{n}, 4, own;",
             "ld.shared.u32 found, [bin];",
             "and.b32 before, same, below;",
@@ -116,14 +173,29 @@ def assembly(held: int, warps: int) -> str:
             f"mad.lo.u32 bin, %digit{n}, 4, own;",
             "ld.shared.u32 found, [bin];",
             f"add.u32 found, found, %rank{n};",
-            "mad.lo.u32 bin, found, 2, places;",
-            f"add.u32 count, elements, {WARP * n};",
-            "st.shared.u16 [bin], count;",
+            "mad.lo.u32 bin, found, 4, places;",
+            f"mad.lo.u32 count, %digit{n}, 65536, elements;",
+            f"add.u32 count, count, {WARP * n};",
+            "st.shared.u32 [bin], count;",
         ]
     lines.append("bar.sync 0;")
     for n in numbers:
-        lines += [f"mad.lo.u32 bin, {place(n)}, 2, places;", f"ld.shared.u16 ${n}, [bin];"]
+        lines += [f"mad.lo.u32 bin, {place(n)}, 4, places;", f"ld.shared.u32 ${n}, [bin];"]
     return "{\n" + "\n".join(lines) + "\n}"
+
+
+def _alike(digit: str, bits: int) -> list[str]:
+    """`same`: the threads of a warp with this one's digit, by a vote on each bit; `match.any` takes longer where digits are many."""
+    lines = ["mov.u32 same, 0xffffffff;"]
+    for bit in range(bits):
+        lines += [
+            f"and.b32 step, {digit}, {1 << bit};",
+            "setp.ne.u32 inside, step, 0;",
+            "vote.sync.ballot.b32 step, inside, 0xffffffff;",
+            "@!inside not.b32 step, step;",
+            "and.b32 same, same, step;",
+        ]
+    return lines
 
 
 def _placed(warps: int, of_thread: int) -> list[str]:

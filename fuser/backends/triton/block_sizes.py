@@ -52,6 +52,7 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
+_HELD_OF_FEW = 32  # the same of rows too few to give each multiprocessor one, whose time is that of one row
 _ROW_WARPS = (
     8  # of rows that such threads hold; longer ones take all that there are, with so few registers that two rows fit
 )
@@ -111,8 +112,9 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, to
             rest = next(part for part in rests if columns - block <= part)
             blocks, rest = (2, 0) if rest == block else (1, rest)
     filled = block if 0 < rest <= block // 4 else width
-    warps = max(1, filled // (32 * _HELD))
-    warps = warps if warps <= _ROW_WARPS else MOST_WARPS
+    few = 0 < rows <= FEW // 2 and width > _LONGEST_SHARED
+    warps = max(1, filled // (32 * (_HELD_OF_FEW if few else _HELD)))
+    warps = warps if warps <= _ROW_WARPS else _ROW_WARPS if few and filled <= 32 * _HELD * _ROW_WARPS else MOST_WARPS
     return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest, blocks)
 
 

@@ -25,20 +25,22 @@ from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Refusal
 
 SHORT = 4096  # elements of a row that one program orders in registers
-LARGE, ROW_HELD = 512, 16  # elements of a row that has a program alone, and those of a thread
-BLOCK, WARPS = 2048, 4  # elements that a program counts or moves, and its warps
+LARGE, ROW_HELD = 1024, 32  # elements of a row that has a program alone, and those of a thread
+# Elements that a program counts or moves, its warps, and the most registers of a thread (0: as many as it takes), as they were fastest on an H200.
+PAIRS, KEYS, SMALL = (2048, 4, 0), (4096, 8, 64), (1024, 4, 0)
 FEW = 1 << 19  # elements up to which smaller blocks give more programs
-SMALL_BLOCK = 1024
 GROUPS = 2048  # groups of blocks from which on each is of more blocks
 MOST_TOGETHER = 16  # blocks of a group at most
 DIGIT_BITS = 8  # at most
 FEWEST_BITS = 4  # of a digit of short words
 SCANNED = 1024  # groups whose counts a program reads at once
 COUNTS = 2048  # counts that it reads at once
-# Seconds: of ordering an element of a pass, beside moving its bytes, an estimate by instructions; and of torch's sort of keys with positions on an
-# H200, which always takes four passes: at least, and of an element of a pass.
-RANKED = 3e-12
-LIBRARY, LIBRARY_MOVED = 75e-6, 12e-12
+# Seconds on an H200: of ordering an element of a pass, beside moving its bytes; of a step of a network on an element with its position; of torch's
+# sort of keys with positions, which always takes four passes: at least, of an element of a pass, and of an element of many rows. What leads to
+# it from words and back is in these.
+RANKED = 5e-12
+EXCHANGED = 0.7e-12
+LIBRARY, LIBRARY_MOVED, LIBRARY_ROWS = 75e-6, 12e-12, 40e-12
 
 WORD_TEXT = '''
 @triton.jit
@@ -131,7 +133,7 @@ def digit_of(key, shift, DIGITS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
-def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr):
+def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
     """How often each digit stands in a group of blocks, and in those of them before each block, less where it begins in the block's order."""
     row, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     digits = tl.arange(0, DIGITS)
@@ -141,7 +143,8 @@ def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIG
         column = block * BLOCK + tl.arange(0, BLOCK)
         inside = column < length
         key = tl.load(keys + row.to(tl.int64) * length + column, mask=inside, other=0)
-        found = tl.histogram(digit_of(key, shift, DIGITS), DIGITS, mask=inside)
+        digit = digit_of(key, shift, DIGITS)
+        found = counts_of(digit, inside, tl.arange(0, BLOCK), DIGITS, HELD, ASSEMBLY, REGISTERS, PTX)
         begins = tl.cumsum(found, 0) - found
         tl.store(befores + (row * blocks + block) * DIGITS + digits, running - begins, mask=(digits >= 0) & (block < blocks))
         running += found
@@ -173,16 +176,15 @@ def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_p
     start = row.to(tl.int64) * length
     key = tl.load(keys + start + column, mask=inside, other=0)
     digit = tl.where(inside, digit_of(key, shift, DIGITS), DIGITS - 1)  # those beyond the end come last
-    source = sources_of(digit, lane, LOG, HELD, ASSEMBLY, REGISTERS, PTX)
-    key = tl.gather(key, source, 0)
+    digit, source = in_order(digit, lane, LOG, HELD, ASSEMBLY, REGISTERS, PTX)
     digits = tl.arange(0, DIGITS)
     total = tl.load(totals + row * DIGITS + digits)
     before = tl.load(befores + tl.program_id(0) * DIGITS + digits)
     before += tl.load(group_befores + (row * groups + block // TOGETHER) * DIGITS + digits)
     first = tl.cumsum(total, 0) - total + before
-    place = start + (tl.gather(first, digit_of(key, shift, DIGITS), 0) + lane)
+    place = start + (tl.gather(first, digit, 0) + lane)
     if KEYS:
-        tl.store(new_keys + place, key, mask=inside)
+        tl.store(new_keys + place, tl.gather(key, source, 0), mask=inside)
     if POSITIONS:
         position = block * BLOCK + source
         if not FIRST:
@@ -208,6 +210,12 @@ def seconds(size: int, bits: int) -> float:
     return passes * (3 * TARGET.launch + size * element)
 
 
+def row_seconds(size: int, length: int) -> float:
+    """Of ordering rows in registers with their positions."""
+    stages = (length - 1).bit_length()
+    return TARGET.launch + size * EXCHANGED * stages * (stages + 1) / 2
+
+
 def library_seconds(size: int) -> float:
     """Of torch's sort of so many words of 32 bits."""
     return LIBRARY + 4 * size * LIBRARY_MOVED
@@ -228,6 +236,9 @@ def emit(group: FusionGroup) -> KernelSource | Refusal:
     buffers = Buffers([*group.graph.invars, *dict.fromkeys(group.graph.outvars)])
     ordered, positions = (buffers.of(v) if v in group.graph.outvars else None for v in eqn.outvars)
     sort = Sort(eqn.invars[0].aval, eqn.params["bits"])
+    in_registers = positions is not None and LARGE < sort.length <= SHORT and sort.rows > 1
+    if in_registers and row_seconds(sort.aval.size, sort.length) > LIBRARY + sort.aval.size * LIBRARY_ROWS:
+        return Refusal(f"torch takes less for the positions in {sort.rows} rows of {sort.length}")
     return source(group, sort.text, sort.launches(buffers.of(operands[0]), ordered, positions, buffers), buffers)
 
 
@@ -315,7 +326,8 @@ class Sort:
         return [Launch("order_rows", (keys, *written), (self.rows, self.length), constants, grid, warps)]
 
     def _passes(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
-        passes, block = moved(1, self.bits), SMALL_BLOCK if self.aval.size <= FEW else BLOCK
+        passes = moved(1, self.bits)
+        block, warps, registers = SMALL if self.aval.size <= FEW else KEYS if positions is None else PAIRS
         width, blocks = max(FEWEST_BITS, -(-self.bits // passes)), -(-self.length // block)
         together = min(MOST_TOGETHER, max(1, self.rows * blocks // GROUPS))
         groups, digits = -(-blocks // together), 1 << width
@@ -342,9 +354,10 @@ class Sort:
             sizes = self.length, blocks, groups, number * width
             digit = {"DIGITS": digits, "BLOCK": block, "TOGETHER": together}
             wanted = {"KEYS": not final or ordered is not None, "POSITIONS": positions is not None}
-            constants = {**digit, **wanted, "FIRST": number == 0, **block_order.constants(block, WARPS)}
+            constants = {**digit, **wanted, "FIRST": number == 0, **block_order.constants(block, warps, width)}
+            counting = {**digit, **block_order.counting_constants(block, warps)}
             made += [
-                Launch("count_digits", (source[0], befores, counts), sizes, digit, self.rows * groups, WARPS),
+                Launch("count_digits", (source[0], befores, counts), sizes, counting, self.rows * groups, warps),
                 Launch(
                     "place_digits",
                     (counts, group_befores, totals),
@@ -359,7 +372,8 @@ class Sort:
                     sizes,
                     constants,
                     self.rows * blocks,
-                    WARPS,
+                    warps,
+                    registers=registers,
                 ),
             ]
             source = target

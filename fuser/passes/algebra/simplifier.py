@@ -8,6 +8,7 @@ from fuser.ir.graph import Eqn, Graph
 from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.passes.algebra.arithmetic import ARITHMETIC
+from fuser.passes.algebra.counting import COUNTING
 from fuser.passes.algebra.division import DIVISION
 from fuser.passes.algebra.exact_sums import EXACT_SUMS
 from fuser.passes.algebra.movement import MOVEMENT
@@ -16,7 +17,16 @@ from fuser.passes.algebra.rule import Rule
 from fuser.passes.algebra.selection import SELECTION
 from fuser.passes.algebra.windows import WINDOWS
 
-RULES: tuple[Rule, ...] = (*ARITHMETIC, *DIVISION, *SELECTION, *ONE_HOT, *MOVEMENT, *EXACT_SUMS, *WINDOWS)
+RULES: tuple[Rule, ...] = (
+    *ARITHMETIC,
+    *DIVISION,
+    *SELECTION,
+    *ONE_HOT,
+    *MOVEMENT,
+    *EXACT_SUMS,
+    *WINDOWS,
+    *COUNTING,
+)
 MOST_REWRITES = 16  # of one equation; each makes it simpler, so this is only a guard
 
 Table = dict[Primitive, tuple[Rule, ...]]

@@ -24,7 +24,7 @@ from fuser.runtime.array import CARRIED, Array, device_array_over
 from fuser.runtime.core import native
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
 
-GRAPH_FROM = 3  # operations from which one replay is cheaper than they are
+GRAPH_FROM = 1  # operations from which one replay is cheaper than they are
 GRAPH_TO = 1 << 14  # operations up to which a graph is worth its memory
 
 
