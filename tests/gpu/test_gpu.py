@@ -55,6 +55,15 @@ def test_long_rows_and_chunks() -> None:
     np.testing.assert_allclose(got, e / e.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
+def test_all_reciprocals_and_roots_are_rounded_to_nearest() -> None:
+    both = jit(lambda x: (1 / x, fnp.sqrt(x)))
+    for first in range(-(2**31), 2**31, 1 << 27):
+        x = torch.arange(first, first + (1 << 27), dtype=torch.int64, device="cuda").to(torch.int32).view(torch.float32)
+        for got, want in zip(both(x), (1 / x, x.double().sqrt().float()), strict=True):
+            got = torch.from_dlpack(got)
+            assert ((got.view(torch.int32) == want.view(torch.int32)) | (got.isnan() & want.isnan())).all()
+
+
 def test_results_do_not_change_from_run_to_run() -> None:
     x = torch.randn(1 << 22, device="cuda")
     total = jit(lambda x: fnp.sum(x))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fuser.backends.triton import block_sizes as tiles
+from fuser.backends.triton import exact_packs
 from fuser.backends.triton.access_width import narrow_pays
 from fuser.backends.triton.block_sizes import Tile
 from fuser.backends.triton.emitter import Dims, Emitter, Function, widest
@@ -50,6 +51,7 @@ class Line(Emitter):
         name, extent, count = self.axis_names[axis], self.extents[axis], self.loops.extents[axis]
         whole = widest(self.kernel) if tile.hints else 1  # elements of one access
         self.axis_dims[axis] = frozenset("x")
+        self.packs = frozenset("x") if _packed(tile) else NOWHERE
         self.masks["x"] = "inside"
         self.line(f"{name} = {self.program()} * BLOCK + tl.arange(0, BLOCK)")
         self.line(f"inside = {name} < {extent}" + (f" // {whole} * {whole}" if whole > 1 else ""))
@@ -72,7 +74,7 @@ class Line(Emitter):
         self.line(f"{name} = {extent} // {whole} * {whole} + tl.arange(0, {whole})")
         self.line(f"inside_end = {name} < {extent}")
         self.axis_names[axis], self.masks["x"], self.block = name, "inside_end", str(whole)
-        self.pairs = NOWHERE  # a thread holds one element at most
+        self.pairs = self.packs = NOWHERE  # a thread holds one element at most
         again = [node for node in self.env if self.spans(node)]
         for node in again:
             del self.env[node]
@@ -107,6 +109,7 @@ class Plane(Emitter):
         self.line(f"inside_y = {self.axis_names[y]} < {self.extents[y]}")
         self.masks = {"x": "inside_x", "y": "inside_y"}
         self.axis_dims |= {x: frozenset("x"), y: frozenset("y")}
+        self.packs = frozenset("xy") if _packed(tile) else NOWHERE
         sweep = self.kernel.sweeps[0]
         self.define_all(loads_first(sweep.row, tile.size // (32 * tile.warps)))
         for store in sweep.row_stores:
@@ -123,11 +126,19 @@ class Plane(Emitter):
         return frozenset("xy")
 
 
+def _packed(tile: Tile) -> bool:
+    """Whether a thread holds a pack of elements of a tile or more."""
+    return tile.size >= exact_packs.PACK * 32 * tile.warps
+
+
 def _narrowed(kernel: Kernel, vector: Axis | None, tile: Tile) -> Tile:
-    """The tile; where a thread takes one element at once, with half as many, which many loads of each take registers for."""
-    if vector is None or not narrow_pays(kernel, vector):
+    """The tile; where a thread takes one element at once, or computes packs, with half as many elements: many loads of each, and two packs and their slow
+    paths, take so many registers that half as many programs run at once."""
+    narrow = vector is not None and narrow_pays(kernel, vector)
+    if not narrow and not any(map(exact_packs.packed, kernel.nodes)):
         return tile
-    return replace(tile, columns=max(1, tile.columns // 2), hints=False)
+    rows, columns = (tile.rows // 2, tile.columns) if tile.rows > 1 else (1, max(1, tile.columns // 2))
+    return replace(tile, rows=rows, columns=columns, hints=tile.hints and not narrow)
 
 
 def loads_first(nodes: Sequence[Scalar], held: int) -> list[Scalar]:

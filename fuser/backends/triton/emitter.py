@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuser.backends.triton import half_precision, spell
+from fuser.backends.triton import exact_packs, half_precision, spell
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16, is_inexact
@@ -120,6 +120,7 @@ class Emitter(BlockEmitter):
     pairs: Dims = (
         NONE  # dimensions along which a thread holds several elements, which come from memory two in a register
     )
+    packs: Dims = NONE  # dimensions of values of which a thread holds a pack of elements or more
 
     def __init__(self, kernel: Kernel, loops: Loops, name: str) -> None:
         super().__init__(kernel)
@@ -243,6 +244,8 @@ class Emitter(BlockEmitter):
     def operation(self, node: Scalar, args: list[str]) -> str:
         if node.op in (functions := half_precision.FUNCTIONS.get(node.dtype, {})):
             return self.by_ptx(functions[node.op].format(*args))
+        if self.packs and self.spans(node) >= self.packs and (form := exact_packs.packed(node)) is not None:
+            return self.by_ptx(form.format(*args))
         text: str = spell.TABLE.operation(node, args)
         return text
 

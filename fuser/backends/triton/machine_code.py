@@ -229,6 +229,7 @@ def _busiest(instructions: list[Instruction], runs: dict[int, int]) -> int:
     return max(cycles.values(), default=0)
 
 
+_PER_CALL = 16  # instructions for each call in the slow path of a pack of quotients or roots, at most
 Block = list[tuple[int, int]]  # of each instruction its address and where it branches to, −1 where it does not
 
 
@@ -237,11 +238,12 @@ def _on_fast_paths(instructions: list[Instruction]) -> Block:
     calls = [int(m[1], 16) for _, text in instructions if (m := re.search(r"CALL\.REL\.NOINC 0x([0-9a-f]+)", text))]
     body = [(a, text) for a, text in instructions if a < min(calls, default=1 << 60) and text.strip() != "NOP"]
     slow: set[int] = set()
-    for number, (address, text) in enumerate(body):
+    for number, (_, text) in enumerate(body):
         target = _target(text)
-        near = body[number + 1 : number + 8]
-        if target > address and any("CALL" in t and a < target for a, t in near):
-            slow |= {a for a, _ in body[number + 1 :] if a < target}
+        inside = [(a, t) for a, t in body[number + 1 :] if a < target]
+        calls_inside = sum("CALL" in t for _, t in inside)
+        if any("CALL" in t for _, t in inside[:7]) or 0 < len(inside) <= _PER_CALL * calls_inside:
+            slow |= {a for a, _ in inside}
     return [(address, _target(text)) for address, text in body if address not in slow]
 
 
