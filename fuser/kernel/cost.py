@@ -244,28 +244,31 @@ class _Costs:
             elif node.op == "index":
                 total += self.times[depth] * self.divisions(node.attr, depth)
             elif node.op not in FREE:
-                total += self.times[depth] * _operation(node, self.target) * self.alone(depth)
+                dear = self.target.costs.get(kind(node), 1) >= A_FUNCTION
+                total += self.times[depth] * _operation(node, self.target) * self.alone(depth, dear)
         for store in stores:
             depth = self.depth_of_index(store.offset)
             depth = max(depth, self.depth_of(store.value))
             total += self.times[depth] * self.access(store, store.value.dtype.itemsize, False, depth)
         return total
 
-    def alone(self, depth: int) -> float:
-        """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
+    def alone(self, depth: int, dear: bool = False) -> float:
+        """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty. What is left
+        over of a row is computed under a mask where that is a `dear` one, in a vector even for one number."""
         if (self.crosswise or self.beside) and self.vectorised and depth:
             return 1.0
         if depth < len(self.nest) or not self.vectorised:
             return self.target.scalar
-        return self._waste()
+        return self._waste(dear)
 
-    def _waste(self) -> float:
+    def _waste(self, dear: bool = False) -> float:
         """How much longer the vectors of a run take than its elements' shares of them: the last is not full."""
         if self.vector is None or not self.vectorised:
             return self.target.scalar
         lanes, extent = self.target.vector // 4, self._side_by_side()
         full, rest = divmod(extent, lanes)
-        return (full * lanes + rest * min(self.target.scalar, lanes / max(rest, 1))) / max(extent, 1)
+        left = lanes if dear and rest else min(rest * self.target.scalar, lanes)
+        return (full * lanes + left) / max(extent, 1)
 
     def _side_by_side(self) -> int:
         """Elements of the innermost loop: along the vector, and of short rows that are reduced together."""
