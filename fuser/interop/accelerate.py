@@ -58,7 +58,7 @@ from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, computed_value
 from fuser.interop.outside import Outside
-from fuser.interop.records import as_record, is_structured
+from fuser.interop.records import as_parts, has_parts
 from fuser.interop.segments import Segments, left_to_numpy, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced, Tracing
 from fuser.interop.writes import NeedsInput, writes_of
@@ -184,8 +184,8 @@ class Accelerated(fast_path.WithPaths):
             return self.function(*args, **kwargs)
         static, free, named = self._split(args, kwargs) if self._has_static else ((), args, kwargs)
         leaves, structure = tree.flatten_as_filled((free, named))
-        if any(map(is_structured, leaves)):
-            free, named = tree.map_as_filled(as_record, (free, named))
+        if any(map(has_parts, leaves)):
+            free, named = tree.map_as_filled(as_parts, (free, named))
             leaves, structure, quick = *tree.flatten_as_filled((free, named)), None
         if not all(type(leaf) in KEYS for leaf in leaves):
             if any(type(leaf) is LazyArray for leaf in leaves):
@@ -253,7 +253,7 @@ class Accelerated(fast_path.WithPaths):
     def trace(self, *args: Any, **kwargs: Any) -> AcceleratedTraced:
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
         args, kwargs, _ = as_arrays(args, kwargs)
-        static, args, kwargs = self._split(*tree.map_as_filled(as_record, (args, kwargs)))
+        static, args, kwargs = self._split(*tree.map_as_filled(as_parts, (args, kwargs)))
         leaves, structure = tree.flatten_as_filled((args, kwargs))
         leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]
         return self._twin(leaves)._staged(static, structure, leaves)
@@ -345,7 +345,8 @@ class Accelerated(fast_path.WithPaths):
 
         with config.using(enable_x64=True):
             graph = stage(flat, [types[n] for n in traced], self.name, outside.inputs)  # type: ignore[misc]
-        in_tree = tree.structure(tree.unflatten(structure, [n if n in traced else None for n in range(len(leaves))]))
+        given = [n if n in traced else None for n in range(len(leaves))]
+        in_tree = tree.flatten_as_filled(tree.unflatten(structure, given))[1]
         return AcceleratedTraced(graph, in_tree, tuple(outputs), trees[0], backend, context, outside.guards(), shared)
 
     def _run_traced(

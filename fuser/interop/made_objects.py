@@ -12,6 +12,7 @@ import numpy as np
 
 from fuser.errors import UnsupportedError
 from fuser.interop.numpy.context import untraceable
+from fuser.interop.numpy.times import TimeArray, as_result
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outside import Outside, is_object
 from fuser.interop.records import refuse_record
@@ -47,6 +48,8 @@ def taken_apart(outside: Outside, result: Any) -> Any:
 
     def within(value: Any) -> Any:
         refuse_record(value)
+        if type(value) is TimeArray:
+            return as_result(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*map(within, value))
         if type(value) in (list, tuple):

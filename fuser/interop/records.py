@@ -14,10 +14,21 @@ import numpy as np
 
 from fuser.errors import UnsupportedError
 from fuser.interop.numpy.context import untraceable
+from fuser.interop.numpy.times import as_time, is_time
 from fuser.ir.types import ALL_DTYPES
 from fuser.trace import tree
 
 _KINDS = (np.ndarray, np.recarray, np.memmap)
+
+
+def has_parts(leaf: Any) -> bool:
+    """Whether an argument is traced as other arrays in its memory: the fields of a structured array, or the ticks of times."""
+    return is_time(leaf) or is_structured(leaf)
+
+
+def as_parts(leaf: Any) -> Any:
+    """What stands for such an argument; any other as it is."""
+    return as_time(leaf) if is_time(leaf) else as_record(leaf)
 
 
 def is_structured(leaf: Any) -> bool:
@@ -31,7 +42,12 @@ def as_record(leaf: Any) -> Any:
         return leaf
     array = leaf if type(leaf) is np.ndarray else leaf.view(np.ndarray)
     names = _layout(leaf.dtype)
-    return Record(leaf.dtype, leaf.shape, type(leaf) is np.recarray, {name: array[name] for name in names})
+    return Record(
+        leaf.dtype,
+        leaf.shape,
+        type(leaf) is np.recarray,
+        {name: as_time(field) if is_time(field := array[name]) else field for name in names},
+    )
 
 
 _layouts: dict[np.dtype, tuple[str, ...]] = {}
@@ -45,7 +61,9 @@ def _layout(dtype: np.dtype) -> tuple[str, ...]:
         fields = sorted((field[1], field[0].itemsize, name) for name, field in dtype.fields.items() if len(field) == 2)
         apart = all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(fields)) and len(fields) == len(dtype.fields)
         kinds = {name: dtype.fields[name][0].base for name in dtype.names or ()}
-        names = tuple(name for name, kind in kinds.items() if kind in ALL_DTYPES and kind.isnative)
+        names = tuple(
+            name for name, kind in kinds.items() if (kind in ALL_DTYPES or kind.kind in "mM") and kind.isnative
+        )
         found = _layouts[dtype] = names if apart else ()
     return found
 

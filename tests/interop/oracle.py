@@ -50,6 +50,9 @@ def same(wanted: Any, found: Any, tolerance: float | None = None) -> None:
         if wanted.dtype.names is not None:
             assert wanted.tobytes() == found.tobytes()
             return
+        if wanted.dtype.kind in "mM":
+            np.testing.assert_array_equal(found.view(np.int64), wanted.view(np.int64))
+            return
         bound = TOLERANCES.get(wanted.dtype.name, 0.0) if tolerance is None else tolerance
         np.testing.assert_allclose(found, wanted, rtol=bound, atol=bound)
     elif isinstance(wanted, float):

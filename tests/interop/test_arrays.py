@@ -367,6 +367,7 @@ def test_dicts_keep_their_order() -> None:
     for _ in range(2):
         found = accelerated(given)
         assert list(found) == ["z", "a", 1] and found["a"] == list(given)
+    assert "compiled whole" in accelerated.explain()
 
 
 def bits_counted(x):
@@ -427,3 +428,21 @@ def test_views_as_another_dtype_share_memory(function):
         same(function(theirs), accelerated(mine), 1e-14)
         np.testing.assert_array_equal(mine, theirs)
     assert "compiled whole" in accelerated.explain()
+
+
+def test_tuples_of_traced_values_are_assigned() -> None:
+    def program(x: np.ndarray) -> np.ndarray:
+        out = np.zeros((30, 3))
+        for i in range(30):
+            out[i] = x[i], x[i] * 2, 1.0
+        out[:, 1] = tuple(x[:30] + 1)
+        return out
+
+    agree(program, np.arange(40.0), backend="c")
+    assert "compiled whole" in _explained(program, np.arange(40.0))
+
+
+def _explained(program: Any, *args: Any) -> str:
+    compiled = accelerate(program, measure=False)
+    compiled(*args)
+    return compiled.explain()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from fuser.ir.check import check
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType, short_dtype
+from fuser.ops import reduce
+from fuser.ops.conversion import convert_element_type_p
 from fuser.passes.algebra.rule import Rule
 from fuser.passes.algebra.simplifier import RULES, simplify, table
 from fuser.trace.stage import stage
@@ -71,3 +74,22 @@ def test_rules_reach_a_fixed_point() -> None:
     for rule in RULES:
         once = simplify(sample_graph(rule, rule.dtypes[-1], rule.shapes[0]))
         assert shape_of(simplify(once)) == shape_of(once), rule.name
+
+
+def test_sums_of_small_integers_are_integers_only_where_floats_would_be_exact() -> None:
+    def dtypes_of_sums(dtype: str, extent: int, wide: str) -> list[str]:
+        x = ArrayType((2, extent), np.dtype(dtype))
+
+        def total(x: Any) -> Any:
+            wider = convert_element_type_p.bind(x, new_dtype=np.dtype(wide), weak_type=False)
+            return [reduce.reduce_sum_p.bind(wider, axes=(1,))]
+
+        graph = simplify(stage(total, [x]))
+        return [str(eqn.outvars[0].aval.dtype) for eqn in graph.eqns if eqn.primitive.name == "reduce_sum"]
+
+    assert dtypes_of_sums("bool", 1000, "float64") == ["int32"]
+    assert dtypes_of_sums("uint8", (1 << 24) // 255, "float32") == ["int32"]
+    assert dtypes_of_sums("uint8", (1 << 24) // 255 + 1, "float32") == ["float32"]
+    assert dtypes_of_sums("int16", 1 << 16, "float64") == ["float64"]
+    assert dtypes_of_sums("int32", 4, "float64") == ["float64"]
+    assert dtypes_of_sums("int8", 4, "float16") == ["float16"]

@@ -18,6 +18,7 @@ from fuser.interop.control.exits import PREFIX
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.random import KnownGenerator
 from fuser.interop.numpy.rows import are_rows
+from fuser.interop.numpy.times import TimeArray
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outside import is_object
 
@@ -150,6 +151,8 @@ def _looked_into(value: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
         return [(value, dict(value))], list(value.values())
     if isinstance(value, (tuple, set, frozenset)):
         return ([(value, set(value))] if type(value) is set else []), list(value)
+    if type(value) is TimeArray:
+        return [], [value.ticks]
     if isinstance(value, np.ndarray):
         return [(value, value.copy())], []
     if isinstance(value, types.FunctionType):

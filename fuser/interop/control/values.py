@@ -9,6 +9,7 @@ import numpy as np
 from fuser.interop.control.exits import PREFIX, RESULT
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected
+from fuser.interop.numpy.times import TimeArray
 from fuser.interop.numpy.traced import Either, EitherInteger, TracedArray
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.trace import tree
@@ -77,6 +78,8 @@ def same(a: Any, b: Any) -> bool:
         return a == b and repr(a) == repr(b)
     if type(a) is tuple:
         return len(a) == len(b) and all(map(same, a, b))
+    if type(a) is TimeArray:
+        return a.dtype == b.dtype and same(a.ticks, b.ticks)
     if type(a) is TracedArray:
         return a.scalar and b.scalar and a.weak is b.weak and a.known and b.known and same(a.value[()], b.value[()])
     return issubclass(type(a), np.generic) and a.dtype == b.dtype and a.tobytes() == b.tobytes()
@@ -100,7 +103,7 @@ def agreed(a: Kind, b: Kind, name: str, either: bool = True, exact: bool = False
     """
     if a == b:
         return a
-    if either and exact and {a.dtype, b.dtype} <= {_INT, _FLOAT} and a.scalar and b.scalar:
+    if either and exact and {a.dtype, b.dtype} == {_INT, _FLOAT} and a.scalar and b.scalar:
         return Kind((), _FLOAT, True, EitherInteger)
     alike = a.scalar and b.scalar and a.dtype == b.dtype
     if alike and name.startswith(PREFIX) and name != RESULT:

@@ -14,6 +14,7 @@ from fuser.interop.numpy.dispatch import implements
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order, order_of
 from fuser.interop.numpy.rows import packed
+from fuser.interop.numpy.time_ufuncs import of_numbers
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.numpy.ufuncs import kind_of, operand
 from fuser.lax.values import broadcast_to, literal
@@ -74,13 +75,15 @@ def astype(
     x: TracedArray, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
 ) -> Any:
     """`x.astype(dtype)`."""
+    if np.dtype(dtype).kind in "mM":
+        return of_numbers(x, np.dtype(dtype))
     wanted = supported(np.dtype(dtype))
     if not np.can_cast(x.dtype, wanted, casting):
         raise TypeError(f"Cannot cast array data from {x.dtype!r} to {wanted!r} according to the rule {casting!r}")
     if wanted == x.dtype and not copy:
         return x
     if isinstance(x, Selected):
-        return Selected(astype(x.full(), dtype), x.mask)
+        return Selected(astype(x.full(), dtype), x.mask, x.dims)
     value = x.value.astype(wanted) if x.known else x.lifted(wanted)
     return TracedArray(x._context, value, scalar=x.scalar, order=ordered(x, order))
 

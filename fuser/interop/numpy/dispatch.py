@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from fuser.interop.held import is_sequence
+from fuser.interop.numpy import time_functions
 from fuser.interop.numpy.checks import exempted, in_numpy
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import laid_out
+from fuser.interop.numpy.time_ufuncs import holds_time
 from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.interop.numpy.ufuncs import known, store
 
@@ -52,6 +54,8 @@ def title(function: Any) -> str:
 
 def call(context: Context, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`function(*args, **kwargs)` on traced arrays."""
+    if holds_time((*args, *kwargs.values())):
+        return time_functions.call(function, args, kwargs)
     if function not in VIEWS and not _any_traced(args) and not _any_traced(tuple(kwargs.values())):
         with in_numpy():
             return wrap_known(context, function(*unwrap(args), **unwrap(kwargs)))

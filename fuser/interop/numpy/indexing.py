@@ -16,6 +16,7 @@ from fuser.interop.numpy.checks import in_numpy, notice_out_of_bounds
 from fuser.interop.numpy.context import to_dtype, untraceable
 from fuser.interop.numpy.spans import Span, span, windowed
 from fuser.interop.numpy.traced import TracedArray, Value, View, wrap
+from fuser.interop.numpy.varying_slices import Varying, assign, cut, varying
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL
 from fuser.lax.values import broadcast_to, literal
@@ -31,13 +32,20 @@ _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 
 
 class Selected(TracedArray):
-    """What `x[mask]` is for a traced mask: all elements, of which those where the mask holds count."""
+    """What `x[mask]` is for a traced mask: all elements, of which those where the mask holds count.
 
-    __slots__ = ("line", "mask")
+    So is a slice whose extent is computed: then `dims` are those whose extents vary, and `window` is the view, of the array sliced,
+    that this is part of; what is computed from such a slice has no window.
+    """
 
-    def __init__(self, full: TracedArray, mask: Value) -> None:
+    __slots__ = ("dims", "line", "mask", "window")
+
+    def __init__(self, full: TracedArray, mask: Value, dims: tuple[int, ...] | None = None, view: bool = False) -> None:
         super().__init__(full._context, full.value)
-        self.mask = mask
+        self.mask, self.dims = mask, dims
+        self.window = full if view else None
+        if view:
+            self._base, self._view = full._base, full._view
         self.line = current_source().short
 
     @property
@@ -90,7 +98,7 @@ def _part(part: Any) -> Any:
         part = np.asarray(value)
         return part if part.ndim or part.dtype == BOOL else int(operator.index(part[()]))
     if isinstance(part, slice):
-        if (found := span(part)) is not None:
+        if (found := span(part) or varying(part)) is not None:
             return found
         return slice(*(None if b is None else operator.index(b) for b in (part.start, part.stop, part.step)))
     if isinstance(part, list):
@@ -106,6 +114,9 @@ def is_basic(parts: tuple[Any, ...]) -> bool:
 def getitem(x: TracedArray, index: Any) -> Any:
     """`x[index]`: a view, a copy, a scalar, or a `Selected`."""
     parts = normal(index, x)
+    if any(type(p) is Varying for p in parts):
+        window, mask, dims = cut(x, parts)
+        return Selected(window, mask, dims, view=True)
     if any(type(p) is Span for p in parts):
         x, parts = windowed(x, parts)
         if all(type(p) is slice and p == slice(None) for p in parts):
@@ -240,7 +251,10 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
         and _same_index(value._view.index, parts)
     ):
         return  # the end of `x[index] += y`, which has written to the view already
-    if isinstance(value, list):
+    if any(type(p) is Varying for p in parts):
+        window, within, _ = cut(x, parts)
+        return write_selected(window, within, value)
+    if isinstance(value, (list, tuple)):
         from fuser.interop.numpy.creation import array
 
         value = array(x._context, value)
@@ -263,6 +277,21 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
     if is_basic(parts):
         return x.write(assign_basic(x, x.value, parts, new), parts, new)
     x.write(_assign_positions(x, parts, new), parts, new)
+
+
+def write_selected(window: TracedArray, mask: Value, value: Any) -> None:
+    """Write a number, or what is selected alike, to the part of a window that a slice of computed extent is."""
+    same = window._context.same
+    if isinstance(value, Selected):
+        if not same(value.mask, mask):
+            raise unknown_shape()
+        old = value.window
+        if old is not None and old._owner is window._owner and same(old.value, window.value):
+            return  # the end of `x[a:b] += y`
+        value = value.full()
+    elif np.ndim(value):
+        raise unknown_shape()
+    assign(window, mask, cast_value(window, value))
 
 
 def _is_view_alike(value: Any, x: TracedArray) -> bool:

@@ -90,6 +90,10 @@ def _reflected(ufunc: np.ufunc) -> Callable[..., Any]:
 def _in_place(ufunc: np.ufunc) -> Callable[..., Any]:
     def method(self: TracedArray, other: Any) -> Any:
         result = ufuncs.call(self._context, ufunc, (self, other))
+        if isinstance(self, Selected) and self.window is not None:
+            ufuncs._check_casting(ufunc, result.dtype, self, "same_kind")
+            indexing.write_selected(self.window, self.mask, result)
+            return self
         if self.scalar or isinstance(self, Selected):
             return _weak_result(self, other, result)
         ufuncs._check_casting(ufunc, result.dtype, self, "same_kind")

@@ -379,17 +379,30 @@ for _name in ("quantile", "percentile"):
 
 def _of_selected(name: str) -> Handler:
     def handler(context: Context, a: Selected, axis: Any = None, dtype: Any = None, **more: Any) -> TracedArray:
-        if axis not in (None, 0, -1) or any(v is not None for v in more.values()):
+        given = {} if axis is None else {"axis": axis} if _reduces_all(a, axis) else None
+        if given is None or any(v is not None for v in more.values()):
             raise untraceable(f"np.{name} of x[mask] takes no axis and no options where the mask is traced")
         full, mask = a.full(), TracedArray(context, a.mask)
-        more = {} if dtype is None else {"dtype": dtype}
+        if a.dims is None:
+            given = {}
+        if dtype is not None:
+            given["dtype"] = dtype
         if name in ("max", "min"):
-            return _extreme(name)(context, full, initial=_worst(full.dtype, name), where=mask)
+            notice(bind(E.not_p, R.any(a.mask)))  # NumPy's ValueError
+            return _extreme(name)(context, full, initial=_worst(full.dtype, name), where=mask, **given)
         from fuser.interop.numpy.dispatch import FUNCTIONS
 
-        return FUNCTIONS[getattr(np, name)](context, full, where=mask, **more)  # type: ignore[no-any-return]
+        return FUNCTIONS[getattr(np, name)](context, full, where=mask, **given)  # type: ignore[no-any-return]
 
     return handler
+
+
+def _reduces_all(a: Selected, axis: Any) -> bool:
+    """Whether a reduction over these axes leaves no dimension of an extent that values decide."""
+    if a.dims is None:
+        return axis in (0, -1)
+    axes = {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
+    return axes >= set(a.dims)
 
 
 def _worst(dtype: np.dtype, name: str) -> Any:
@@ -406,3 +419,19 @@ def _count_selected(context: Context, a: Selected, axis: Any = None, **more: Any
 
 
 ON_SELECTED[np.count_nonzero] = _count_selected
+
+
+def _median_of_selected(context: Context, a: Selected, axis: Any = None) -> Any:
+    """The median by a sort in which what does not count comes last; of integers in float64, as NumPy's."""
+    full, mask = a.full(), TracedArray(context, a.mask)
+    if axis not in (None, 0, -1) or full.ndim != 1 or full.dtype.kind not in "biuf":
+        raise untraceable("np.median of such a selection cannot be traced")
+    values: Any = full if full.dtype.kind == "f" else full.astype(np.float64)  # type: ignore[attr-defined]
+    count: Any = np.count_nonzero(mask)
+    notice((count == 0).lifted())
+    ordered: Any = np.sort(np.where(mask, values, np.array(np.inf, values.dtype)))
+    middle = (ordered[np.maximum(count - 1, 0) // 2] + ordered[count // 2 % max(full.size, 1)]) / 2
+    return np.where(np.any(np.isnan(values) & mask), values.dtype.type(np.nan), middle)[()]
+
+
+ON_SELECTED[np.median] = _median_of_selected

@@ -23,7 +23,7 @@ from fuser.trace.core import bind
 from fuser.trace.stage import StageTrace, StageTracer
 
 DEEPEST = 32  # equations that are looked through
-_Form = dict[Var | None, int]  # the multiple of each variable, and the number that is added (of None)
+Form = dict[Var | None, int]  # the multiple of each variable, and the number that is added (of None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ def span(part: slice) -> Span | None:
     """A slice from a traced integer to one that is a known distance from it; None for any other."""
     step = 1 if part.step is None else part.step
     ends = [part.start, part.stop]
-    if type(step) is not int or step < 1 or not all(type(end) is TracedArray and _is_integer(end) for end in ends):
+    if type(step) is not int or step < 1 or not all(type(end) is TracedArray and is_integer(end) for end in ends):
         return None
-    first, last = (_form_of(end.value) for end in ends)
+    first, last = (form_of(end.value) for end in ends)
     if {**first, None: 0} != {**last, None: 0}:
         return None
     start = ends[0].lifted()
@@ -62,7 +62,8 @@ def span(part: slice) -> Span | None:
     return Span(start, form, max(0, -(-(last[None] - first[None]) // step)), step)
 
 
-def _is_integer(array: TracedArray) -> bool:
+def is_integer(array: TracedArray) -> bool:
+    """Whether an array is a traced integer."""
     return array.scalar and not array.known and array.dtype.kind in "iu" and type(array.value) is StageTracer
 
 
@@ -137,11 +138,19 @@ def _spread(block: Any, new: Any, steps: tuple[int, ...]) -> Any:
 # Integers of the program as sums of multiples.
 
 
-def _form_of(tracer: Any) -> _Form:
-    return _form(tracer._var, tracer._trace, DEEPEST, {})
+def form_of(value: Any, trace: StageTrace | None = None) -> Form:
+    """A traced integer, or an operand of a trace, as a sum."""
+    if trace is None:
+        return _form(value._var, value._trace, DEEPEST, {})
+    return _form(value, trace, DEEPEST, {})
 
 
-def _form(operand: Operand, trace: StageTrace, depth: int, known: dict[Var, _Form]) -> _Form:
+def producer(operand: Var, trace: StageTrace) -> Eqn | None:
+    """The equation of a trace that gives a variable; None for what comes from outside of it."""
+    return _producers(trace).get(operand)
+
+
+def _form(operand: Operand, trace: StageTrace, depth: int, known: dict[Var, Form]) -> Form:
     """The form of an operand; each is found once, as one may be added to itself many times."""
     if isinstance(operand, Literal):
         return {None: int(operand.val)}
@@ -150,8 +159,8 @@ def _form(operand: Operand, trace: StageTrace, depth: int, known: dict[Var, _For
     return known[operand]
 
 
-def _found(operand: Var, trace: StageTrace, depth: int, known: dict[Var, _Form]) -> _Form | None:
-    eqn = _producers(trace).get(operand)
+def _found(operand: Var, trace: StageTrace, depth: int, known: dict[Var, Form]) -> Form | None:
+    eqn = producer(operand, trace)
     if eqn is None:
         value = next((value for var, value in trace.constants.values() if var is operand), None)
         return _form(value._var, value._trace, depth, known) if type(value) is StageTracer else None  # type: ignore[arg-type]
@@ -159,20 +168,21 @@ def _found(operand: Var, trace: StageTrace, depth: int, known: dict[Var, _Form])
     return None if combine is None else combine(*(_form(v, trace, depth, known) for v in eqn.invars))
 
 
-def _sum(x: _Form, y: _Form, sign: int = 1) -> _Form:
+def sum_of(x: Form, y: Form, sign: int = 1) -> Form:
+    """`x + sign * y`."""
     total = {key: x.get(key, 0) + sign * y.get(key, 0) for key in x.keys() | y.keys()}
     return {key: n for key, n in total.items() if n or key is None}
 
 
-def _product(x: _Form, y: _Form) -> _Form | None:
+def _product(x: Form, y: Form) -> Form | None:
     if len(x) > 1:
         x, y = y, x
     return None if len(x) > 1 else {key: n * x[None] for key, n in y.items() if n * x[None] or key is None}
 
 
-_combinations: dict[Primitive, Callable[..., _Form | None]] = {
-    E.add_p: _sum,
-    E.sub_p: lambda x, y: _sum(x, y, -1),
+_combinations: dict[Primitive, Callable[..., Form | None]] = {
+    E.add_p: sum_of,
+    E.sub_p: lambda x, y: sum_of(x, y, -1),
     E.mul_p: _product,
     E.neg_p: lambda x: {key: -n for key, n in x.items()},
     convert_element_type_p: lambda x: x,

@@ -28,6 +28,8 @@ from fuser.interop.numpy.checks import (
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.indexing import Selected, setitem
 from fuser.interop.numpy.layout import kept_order
+from fuser.interop.numpy.time_ufuncs import call as times
+from fuser.interop.numpy.time_ufuncs import needs_time
 from fuser.interop.numpy.traced import EITHER, EitherInteger, TracedArray
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import broadcast_to, literal
@@ -402,6 +404,8 @@ def call(
 ) -> Any:
     """`ufunc(*inputs)`."""
     inputs = [_listed(context, x) for x in inputs]
+    if needs_time(inputs):
+        return times(ufunc, inputs)
     if all(x.known if isinstance(x, TracedArray) else True for x in inputs) and not isinstance(where, TracedArray):
         return _known(context, ufunc, inputs, dtype, where)
     if where is not True:
@@ -502,7 +506,8 @@ def _within_range(inputs: list[Any], kinds: tuple[Kind, ...]) -> list[Any]:
 def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) -> Any:
     """Elementwise arithmetic of selections by one mask: on all elements, selected alike."""
     masks = [x.mask for x in inputs if isinstance(x, Selected)]
-    if any(not context.same(m, masks[0]) for m in masks):
+    dims = [x.dims for x in inputs if isinstance(x, Selected)]
+    if any(not context.same(m, masks[0]) for m in masks) or len(set(dims)) > 1:
         raise untraceable(
             "arithmetic on x[mask] and y[other_mask] cannot be traced where the masks are not the same",
             "use one mask variable",
@@ -516,5 +521,5 @@ def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) 
         results = call(context, ufunc, full, dtype=dtype)
     for result in results if isinstance(results, tuple) else (results,):
         notice_new(result.lifted(), masks[0])
-    made = tuple(Selected(r, masks[0]) for r in (results if isinstance(results, tuple) else (results,)))
+    made = tuple(Selected(r, masks[0], dims[0]) for r in (results if isinstance(results, tuple) else (results,)))
     return made if isinstance(results, tuple) else made[0]

@@ -9,13 +9,14 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.passes.algebra.arithmetic import ARITHMETIC
 from fuser.passes.algebra.division import DIVISION
+from fuser.passes.algebra.exact_sums import EXACT_SUMS
 from fuser.passes.algebra.movement import MOVEMENT
 from fuser.passes.algebra.one_hot import ONE_HOT
 from fuser.passes.algebra.rule import Rule
 from fuser.passes.algebra.selection import SELECTION
 from fuser.passes.algebra.windows import WINDOWS
 
-RULES: tuple[Rule, ...] = (*ARITHMETIC, *DIVISION, *SELECTION, *ONE_HOT, *MOVEMENT, *WINDOWS)
+RULES: tuple[Rule, ...] = (*ARITHMETIC, *DIVISION, *SELECTION, *ONE_HOT, *MOVEMENT, *EXACT_SUMS, *WINDOWS)
 MOST_REWRITES = 16  # of one equation; each makes it simpler, so this is only a guard
 
 Table = dict[Primitive, tuple[Rule, ...]]
