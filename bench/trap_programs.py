@@ -177,7 +177,7 @@ def _complex(l: Library, random: np.random.Generator, number: int) -> Program:
         ("sqrt", lambda z: l.np.sqrt(z) * 2, (z,)),
         ("exp", lambda z: l.np.exp(z * 0.5), (z,)),
         ("log", lambda z: l.np.log(z) + 1, (z,)),
-        ("newton", newton, (z[: size // 4],)),
+        ("newton", newton, (1 + z[: size // 4] / 8,)),  # near a root: elsewhere its basins' borders double any rounding
         ("mandelbrot", mandelbrot, (z[: size // 4],)),
         ("matmul", lambda a, b: a @ b, (square, square.T.copy())),
         ("contour", lambda z: l.np.sum(l.np.exp(z) / (z - 0.5) * 1j), (z,)),

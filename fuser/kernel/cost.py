@@ -28,7 +28,11 @@ MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written 
 SHORT_COLUMNS = 64  # elements along the vector, fewer than which are reduced together with those of axes around
 ROWS_TOGETHER, FEW_ROWS = 8, 4  # rows that are reduced at once: of few values, and of several reductions
 MOST_TOGETHER = 12  # values an element that this is done for, of one reduction
-MOST_ADDITIONS = 16  # that these values take: copies of a function's polynomial do not fit into registers
+MOST_ADDITIONS = 16  # that these values take, where there are no functions
+A_FUNCTION, MOST_OF_FUNCTIONS = (
+    16,
+    40,
+)  # additions that a function of maths takes at least, and values with functions at most
 OWN_VALUES = 3  # the same of each further reduction: a load, what is done with it, and a conversion between them
 OWN_ADDITIONS = 3
 LEAST_TILED = 16  # iterations along an axis from which tiles pay
@@ -240,28 +244,31 @@ class _Costs:
             elif node.op == "index":
                 total += self.times[depth] * self.divisions(node.attr, depth)
             elif node.op not in FREE:
-                total += self.times[depth] * _operation(node, self.target) * self.alone(depth)
+                dear = self.target.costs.get(kind(node), 1) >= A_FUNCTION
+                total += self.times[depth] * _operation(node, self.target) * self.alone(depth, dear)
         for store in stores:
             depth = self.depth_of_index(store.offset)
             depth = max(depth, self.depth_of(store.value))
             total += self.times[depth] * self.access(store, store.value.dtype.itemsize, False, depth)
         return total
 
-    def alone(self, depth: int) -> float:
-        """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
+    def alone(self, depth: int, dear: bool = False) -> float:
+        """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty. What is left
+        over of a row is computed under a mask where that is a `dear` one, in a vector even for one number."""
         if (self.crosswise or self.beside) and self.vectorised and depth:
             return 1.0
         if depth < len(self.nest) or not self.vectorised:
             return self.target.scalar
-        return self._waste()
+        return self._waste(dear)
 
-    def _waste(self) -> float:
+    def _waste(self, dear: bool = False) -> float:
         """How much longer the vectors of a run take than its elements' shares of them: the last is not full."""
         if self.vector is None or not self.vectorised:
             return self.target.scalar
         lanes, extent = self.target.vector // 4, self._side_by_side()
         full, rest = divmod(extent, lanes)
-        return (full * lanes + rest * min(self.target.scalar, lanes / max(rest, 1))) / max(extent, 1)
+        left = lanes if dear and rest else min(rest * self.target.scalar, lanes)
+        return (full * lanes + left) / max(extent, 1)
 
     def _side_by_side(self) -> int:
         """Elements of the innermost loop: along the vector, and of short rows that are reduced together."""
@@ -409,15 +416,21 @@ class _Costs:
 def rows_together(sweep: Sweep, target: Target) -> int:
     """How many rows are reduced at once where columns run side by side, 0 for one by one: what an element takes is so little that
     their values are in registers together. Each further reduction may take a little more, for its accumulator would be read and
-    written for each row; then fewer rows share that already, in less text."""
+    written for each row; then fewer rows share that already, in less text. A function's steps wait for each other, and rows are
+    often few vectors: those of few rows fill the time, for some reads of what registers do not hold."""
+    if any(node.op == "scan" for node in sweep.body):
+        return 0
+    costs = [target.costs.get(node.op, 1) for node in sweep.body if node.args]
+    in_registers = 2 * len(sweep.reductions) <= target.registers  # an accumulator, and what it takes in
+    if max(costs, default=0) >= A_FUNCTION:
+        return FEW_ROWS if in_registers and sum(costs) <= MOST_OF_FUNCTIONS else 0
     further = max(len(sweep.reductions) - 1, 0)
     most_values, most_additions = MOST_TOGETHER + OWN_VALUES * further, MOST_ADDITIONS + OWN_ADDITIONS * further
-    if sweep.stores or len(sweep.body) > most_values or any(node.op == "scan" for node in sweep.body):
+    additions = sum(costs)
+    if sweep.stores or len(sweep.body) > most_values:
         return 0
-    additions = sum(target.costs.get(node.op, 1) for node in sweep.body if node.args)
     if len(sweep.body) <= MOST_TOGETHER and additions <= MOST_ADDITIONS:
         return ROWS_TOGETHER
-    in_registers = 2 * len(sweep.reductions) <= target.registers  # an accumulator, and what it takes in
     return FEW_ROWS if in_registers and additions <= most_additions else 0
 
 

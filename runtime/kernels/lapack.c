@@ -156,21 +156,31 @@ void reflections(void **buffers, const int64_t *sizes) {
   }
 }
 
-// buffers: matrices, factors. sizes: count, rows, threads, potrf. A lower triangle here is an upper one there.
+// Rows r of tiles of a lower triangle, of which each element i, j with j < i is done.
+#define BELOW_DIAGONAL(n, i, j) \
+  for (int64_t r = 0; r < (n); r += TILE) \
+    for (int64_t c = 0; c <= r; c += TILE) \
+      for (int64_t i = r; i < (n) && i < r + TILE; ++i) \
+        for (int64_t j = c; j < i && j < c + TILE; ++j)
+
+// buffers: matrices, factors. sizes: count, rows, threads, potrf. The lower triangle is laid by columns for LAPACK and back: it
+// would be an upper one in place, for which OpenBLAS takes half as long again.
 void cholesky(void **buffers, const int64_t *sizes) {
   const int64_t n = sizes[1];
   void (*const potrf)(char *, int *, T *, int *, int *) = (void *)sizes[3];
   EACH(n, n, sizes[2], ALONE, 4) {
     if (interrupted(&poll)) continue;
-    const T *const matrix = (const T *)buffers[0] + number * n * n;
-    T *const out = (T *)buffers[1] + number * n * n;
-    for (int64_t i = 0; i < n; ++i) {
-      copy(out + i * n, matrix + i * n, i + 1);
-      for (int64_t j = i + 1; j < n; ++j) out[i * n + j] = 0;
-    }
+    const T *restrict const matrix = (const T *)buffers[0] + number * n * n;
+    T *restrict const out = (T *)buffers[1] + number * n * n;
+    for (int64_t i = 0; i < n; ++i) out[i * n + i] = matrix[i * n + i];
+    BELOW_DIAGONAL(n, i, j) out[j * n + i] = matrix[i * n + j];
     int m = (int)n, info = 0;
-    char part = 'U';
+    char part = 'L';
     potrf(&part, &m, out, &m, &info);
+    BELOW_DIAGONAL(n, i, j) {
+      out[i * n + j] = out[j * n + i];
+      out[j * n + i] = 0;
+    }
     if (info)
       for (int64_t i = 0; i < n; ++i) fill(out + i * n, i + 1, not_a_number);
   }

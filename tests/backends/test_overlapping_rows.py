@@ -1,0 +1,46 @@
+"""Rows whose largest, smallest, all or any is taken: of what is left after their whole vectors, one more that overlaps the last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+
+EXTENTS = (15, 16, 17, 31, 50, 63, 64, 65, 100, 196, 1001)
+DTYPES = (np.float32, np.float64, np.int8, np.uint16, np.int64, ml_dtypes.bfloat16, np.float16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_extremes_of_rows_of_every_length(dtype: Any, extent: int) -> None:
+    x = np.random.default_rng(extent).integers(0, 100, (23, extent)).astype(dtype)
+    x[np.arange(23), np.arange(23) % extent] = 101  # the largest at each place, the last ones too
+    x[np.arange(23), -1 - np.arange(23) % extent] = 102
+    for function in (lambda x: x.max(1), lambda x: x.min(1), lambda x: (x + x).max(1), lambda x: (x.max(1), x.min(1))):
+        with fuser.enable_x64():
+            found = fuser.jit(function, backend="c")(x)
+            wanted = fuser.jit(function, backend="reference")(x)
+        for a, b in zip(np.atleast_2d(found), np.atleast_2d(wanted), strict=True):
+            np.testing.assert_array_equal(np.asarray(a, np.float64), np.asarray(b, np.float64))
+
+
+@pytest.mark.parametrize("place", (0, 15, 16, 47, 48, 49, 52))
+def test_nan_anywhere_in_a_row_is_its_largest(place: int) -> None:
+    x = np.zeros((5, 53), np.float32)
+    x[2, place] = np.nan
+    found = np.asarray(fuser.jit(lambda x: fnp.max(fnp.exp(x), axis=1))(x))
+    np.testing.assert_array_equal(np.isnan(found), [False, False, True, False, False])
+
+
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_all_and_any_of_tests(extent: int) -> None:
+    x = np.ones((extent + 1, extent), np.float32)
+    x[np.arange(extent), np.arange(extent)] = -1
+    found = fuser.jit(lambda x: ((x > 0).all(1), (x < 0).any(1)))(x)
+    np.testing.assert_array_equal(found[0], (x > 0).all(1))
+    np.testing.assert_array_equal(found[1], (x < 0).any(1))
