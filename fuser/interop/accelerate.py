@@ -322,8 +322,7 @@ class Accelerated(fast_path.WithPaths):
         if how.control is not None:
             how.control.begin(context)
         outputs: list[Output] = []
-        trees: list[Any] = []
-        shared: list[Any] = []
+        trees, shared = list[Any](), list[Any]()
 
         def flat(*tracers: Any) -> list[Any]:
             with context.checks.active():
@@ -345,8 +344,9 @@ class Accelerated(fast_path.WithPaths):
 
         with config.using(enable_x64=True):
             graph = stage(flat, [types[n] for n in traced], self.name, outside.inputs)  # type: ignore[misc]
-        given = [n if n in traced else None for n in range(len(leaves))]
-        in_tree = tree.flatten_as_filled(tree.unflatten(structure, given))[1]
+        in_tree = tree.flatten_as_filled(
+            tree.unflatten(structure, [n if t is not None else None for n, t in enumerate(types)])
+        )[1]
         return AcceleratedTraced(graph, in_tree, tuple(outputs), trees[0], backend, context, outside.guards(), shared)
 
     def _run_traced(
@@ -356,7 +356,8 @@ class Accelerated(fast_path.WithPaths):
         inside = [self._argument(context, leaf, tracers.get(n), n, names) for n, leaf in enumerate(leaves)]
         args, kwargs = tree.unflatten(structure, inside)
         args, kwargs = _merge(static, *held_arguments(args, kwargs, context.outside.keep_unchanged))
-        result = self._function(context)(*args, **kwargs)
+        with context.counting():
+            result = self._function(context)(*args, **kwargs)
         context.outside.check_unchanged()
         return result
 
