@@ -47,6 +47,7 @@ SAMPLES = 5
 LONGEST = 30.0  # seconds that a case may take
 DEAD = 3  # exit status of a process whose GPU answers no more
 SAMPLE_SECONDS = 0.01
+LONG_SAMPLE = 2.0  # seconds after which one sample is enough
 TOLERANCE = {"float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}  # of the largest element of a result
 SMALL = 1 << 14  # elements of an argument in a dry run
 CHECKED = 1 << 26  # scores that an attention may have for NumPy to check it
@@ -104,6 +105,8 @@ class Run:
                 calls *= 4
             else:
                 found.append(taken / calls)
+                if taken > LONG_SAMPLE:
+                    break
         return min(found, default=1.0)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.errors import MissingRuleError
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import through
@@ -66,6 +67,12 @@ def _shared(cotangent: Any, axes: frozenset[Any], reduced: frozenset[Any]) -> An
 def _transpose(eqn: Eqn, cotangents: list[Any], values: dict[Var, Any], found: dict[Var, Any]) -> None:
     operands = [_operand(v, values) for v in eqn.invars]
     given = cotangents if eqn.primitive.multiple_results else cotangents[0]
+    if eqn.primitive.transpose is None and eqn.primitive.jvp is not None:
+        raise MissingRuleError(
+            f"Transpose rule (for reverse-mode differentiation) for '{eqn.primitive}' not implemented: '{eqn.primitive}' "
+            f"({eqn.source.short}) is not linear in what is transposed; transpose a function that is linear in all its arguments, such as the "
+            "second result of fuser.linearize"
+        )
     results = eqn.primitive.rule("transpose")(given, *operands, **eqn.params)
     for operand, result in zip(eqn.invars, results):
         if result is not None and type(operand) is Var and operand not in values:

@@ -110,6 +110,7 @@ ATTENTION: dict[str, Form] = {
     "attention": (lambda q, k, v: attend(scores(q, k), v), types(F32, (1, 40, 20), (1, 33, 20), (1, 33, 24))),
     "causal attention": (causal, types(bfloat16, *SQUARE)),
     "attention of windows": (windowed, types(F32, *SQUARE)),
+    "attention of windows in bfloat16": (windowed, types(bfloat16, *((1, 2, 400, 64),) * 3)),
     "attention to nothing": (of_nothing, types(F32, (2, 100, 16), (2, 100, 16), (2, 100, 16))),
     "attention of padded keys": (
         padded,

@@ -133,6 +133,22 @@ def test_rows_without_a_maximum_have_plain_sums(weights: Callable[..., Any]) -> 
     assert [group.ops[0] for group in found.groups] == ["attention"]
 
 
+def test_products_with_weights_are_a_step_behind_where_registers_hold_what_they_multiply() -> None:
+    """Behind the scores of the next step, so that matrix units have work while weights are computed."""
+
+    def of(dtype: np.dtype, function: Callable[..., Any] = causal) -> tuple[str, list[str]]:
+        (source,) = jit(function, backend="triton").lower(*types(dtype, *((2, 3, 150, 32),) * 3)).sources
+        (launch,) = source.launch["launches"]
+        return source.text, [choice.function.rpartition("_")[2] for choice in launch.choices]
+
+    text, forms = of(bfloat16)
+    assert list(dict.fromkeys(forms)) == ["behind", "mapped", "attention"]
+    loop = text[text.index("def k0_attention_behind") :]
+    loop = loop[loop.index("for start in range(") :]
+    assert loop.index("score0 = tl.dot(") < loop.index("tl.dot(weight0") < loop.index("next = combine_max(")
+    assert set(of(F32)[1]) == {"attention"}  # whose products are no matrix unit's
+
+
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_make_no_array_of_scores(name: str) -> None:
     function, avals = GRADIENTS[name]

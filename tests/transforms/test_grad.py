@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fuser
-from fuser.errors import ConcretizationTypeError, TypeRuleError
+from fuser.errors import ConcretizationTypeError, MissingRuleError, TypeRuleError
 from tests.transforms.both import agree, both_raise
 
 X = np.linspace(0.5, 2.0, 6, dtype=np.float32).reshape(2, 3)
@@ -122,6 +122,8 @@ def test_the_function_is_run_once_by_linearize() -> None:
 def test_a_linear_transpose_of_what_is_not_linear_is_refused() -> None:
     with pytest.raises(Exception, match="linear"):
         fuser.linear_transpose(lambda x: x * x, X)(X)
+    with pytest.raises(MissingRuleError, match=r"'sin' \(test_grad\.py:\d+\) is not linear in what is transposed"):
+        fuser.linear_transpose(lambda x: fuser.numpy.sin(x), X)(X)
 
 
 @pytest.mark.parametrize("name", ["jacfwd", "jacrev", "hessian"])

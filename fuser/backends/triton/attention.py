@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fuser.backends.triton import spell
-from fuser.backends.triton.attention_kernel import attention
+from fuser.backends.triton.attention_forms import attention
 from fuser.backends.triton.block_sizes import FEW, attention_tile
 from fuser.backends.triton.emitter import Function
 from fuser.backends.triton.product_cost import (

@@ -15,7 +15,6 @@ from fuser.backends.triton.block_sizes import AttentionTile, attention_tile, sma
 from fuser.backends.triton.emitter import NONE, Dims, Emitter, Function, Launch, required
 from fuser.backends.triton.online_sums import shifted
 from fuser.backends.triton.reductions import POSITIONS, identity, reduced
-from fuser.backends.triton.tensor_maps import Copied, copied
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16, is_inexact
@@ -32,28 +31,28 @@ LOG2_E = math.log2(math.e)
 MATRIX_BYTES = 2  # of numbers that matrix units multiply where they lie in shared memory
 
 
-def attention(kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar, ...]]) -> Function:
-    """The function with copies by tensor maps, where arrays lie so, and behind it the one without; `orders`: of each operand its nodes."""
-    plain = AttentionKernel(kernel, parts, orders, kernel.name).write()
-    form = MappedAttention(kernel, parts, orders, f"{kernel.name}_mapped")
-    if not form.copies:
-        return plain
-    mapped = form.write()
-    others = (*mapped.launch.smaller, plain.launch, *plain.launch.smaller)
-    return Function(f"{mapped.text}\n\n\n{plain.text}", replace(mapped.launch, smaller=others))
-
-
 class AttentionKernel(Emitter):
-    """Writes the function. What runs down a block's first dimension where another block has it along its second is `…_down`."""
+    """Writes the function. What runs down a block's first dimension where another block has it along its second is `…_down`.
 
-    def __init__(self, kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar, ...]], name: str) -> None:
+    `behind`: where blocks are whole, what a step weighs is multiplied in the next one, behind that one's scores, so that matrix units work on it
+    while the next weights are computed.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        parts: Attention,
+        orders: dict[Side, tuple[Scalar, ...]],
+        name: str,
+        behind: bool = False,
+    ) -> None:
         axes = (*kernel.parallel, *kernel.reduced)
         super().__init__(
             kernel,
             Loops(kernel.parallel, kernel.reduced, {axis: axis.extent for axis in axes}, frozenset(), None),
             name,
         )
-        self.parts, self.orders = parts, orders
+        self.parts, self.orders, self.behind = parts, orders, behind
         self.counts = {kind: self.loops.count(found) for kind, found in parts.axes.items()}
         features = [self.loops.count(total.features) for total in parts.totals]
         depths = [score.depth[0].extent for score in parts.scores]
@@ -74,6 +73,19 @@ class AttentionKernel(Emitter):
     def whole(self, number: int) -> bool:
         """Whether a program holds all contracted features of its rows in a score."""
         return self.tile.depths[number] >= self.parts.scores[number].depth[0].extent
+
+    @property
+    def can_be_behind(self) -> bool:
+        """Whether products of weights can be those of the step before: of numbers that matrix units take from registers."""
+        shared = any(self._walked_by(total) is not None for total in self.parts.totals)
+        whole = all(map(self.whole, range(len(self.parts.scores))))
+        return (
+            bool(self.parts.totals)
+            and self.parts.itemsize == MATRIX_BYTES
+            and whole
+            and not shared
+            and self._fills_blocks
+        )
 
     def write(self) -> Function:
         parts, tile = self.parts, self.tile
@@ -96,7 +108,12 @@ class AttentionKernel(Emitter):
         constants |= {f"K_BLOCK{n}": extent for n, extent in enumerate(tile.depths)}
         constants |= {f"D_BLOCK{n}": extent for n, extent in enumerate(tile.features)}
         function = self.finish(constants, self._grid(tile), tile.warps, True, tile.stages)
-        smaller = tuple(self._with_tile(function.launch, other) for other in smaller_attention_tiles(tile))
+        others = [
+            other
+            for other in smaller_attention_tiles(tile)
+            if not self.behind or (other.m, other.n) == (tile.m, tile.n)
+        ]
+        smaller = tuple(self._with_tile(function.launch, other) for other in others)
         return replace(function, launch=replace(function.launch, smaller=smaller))
 
     def _grid(self, tile: AttentionTile) -> int:
@@ -264,7 +281,7 @@ class AttentionKernel(Emitter):
         if self._fills_blocks:
             last = "whole"
             self.line(f"whole = {self.length} // N_BLOCK * N_BLOCK")
-            self._walk("range(0, whole, N_BLOCK)", "start", whole=True)
+            self._walk_whole("0", "whole")
         self._walk(f"range({last}, {self.length}, N_BLOCK)", "start")
 
     @property
@@ -290,7 +307,7 @@ class AttentionKernel(Emitter):
             self.line(f"whole_end = tl.minimum(whole_end, tl.maximum({text} + 1, 0) * {step} // N_BLOCK * N_BLOCK)")
         self.line("whole = tl.minimum(whole, last)")
         self.line("whole_end = tl.maximum(whole, tl.minimum(whole_end, last))")
-        self._walk("range(whole, whole_end, N_BLOCK)", "start", whole=True, decided=dict(bounds.decided))
+        self._walk_whole("whole", "whole_end", dict(bounds.decided))
         self.line("before = whole - first")
         parts = "tl.where(start < before, first + start, whole_end + start - before)"
         self._walk("range(0, before + last - whole_end, N_BLOCK)", parts)
@@ -343,8 +360,39 @@ class AttentionKernel(Emitter):
         text, dims = self.offset(("bound", key), bound)
         return f"({text})" if dims else f"({text}) + {self.zero(ROW)}"
 
-    def _walk(self, steps: str, begin: str, whole: bool = False, decided: dict[Scalar, bool] | None = None) -> None:
-        """Take what each step sees into the sums; `whole`: steps do not reach beyond the end, `decided`: what tests say there."""
+    def _walk_whole(self, first: str, end: str, decided: dict[Scalar, bool] | None = None) -> None:
+        """Walk along blocks that are whole; `decided`: what tests say there."""
+        steps = f"range({first}, {end}, N_BLOCK)"
+        if not self.behind:
+            self._walk(steps, "start", whole=True, decided=decided)
+            return
+        for number, total in enumerate(self.parts.totals):
+            kind = spell.local(total.node.args[0].dtype)
+            self.line(f"rest{number} = tl.zeros((M_BLOCK, N_BLOCK), {kind})")
+        if self.parts.online is not None:
+            self.line("factor = tl.full((M_BLOCK, 1), 1.0, tl.float32)")
+        self._walk(steps, "start", whole=True, decided=decided, behind=first)
+        with self.scope():
+            self._weigh_behind(end, first)
+
+    def _weigh_behind(self, start: str, first: str) -> None:
+        """Multiply the weights of the step before the one that begins at `start`; none before `first`, where nothing is read."""
+        self.line(f"last_begin = tl.where({start} > {first}, {start}, 0) - N_BLOCK")
+        self.line("column_down = last_begin + tl.arange(0, N_BLOCK)[:, None]")
+        begin, self.begin = self.begin, "last_begin"
+        self._dimension(COLUMN_DOWN, self.parts.walked[1], self.length, inside=True)
+        self.line("column_down_inside = column_down >= 0")
+        self.masks[COLUMN_DOWN] = "column_down_inside"
+        for number, total in enumerate(self.parts.totals):
+            self._weigh(number, total, None)
+        self.masks.pop(COLUMN_DOWN)
+        self.begin = begin
+
+    def _walk(
+        self, steps: str, begin: str, whole: bool = False, decided: dict[Scalar, bool] | None = None, behind: str = ""
+    ) -> None:
+        """Take what each step sees into the sums; `whole`: steps do not reach beyond the end, `decided`: what tests say there, `behind`: where
+        the first step begins, if products with weights are left to the step after."""
         parts = self.parts
         with self.scope():
             self.decided = decided or {}
@@ -358,7 +406,9 @@ class AttentionKernel(Emitter):
             for number, score in enumerate(parts.scores):
                 self._score(number, score)
                 self.env[score.node], self.varies[score.node] = f"score{number}", frozenset((ROW, COLUMN))
-            self._step()
+            if behind:
+                self._weigh_behind("start", behind)
+            self._step(bool(behind))
             self.close()
             self.decided = {}
 
@@ -388,8 +438,9 @@ class AttentionKernel(Emitter):
     def _walked(self, number: int, score: Score) -> None:
         self.line(f"walked{number} = {self._side(score.walked, (f'{DEPTH_DOWN}{number}', COLUMN), score.narrow)}")
 
-    def _step(self) -> None:
-        """Take a block of scores into the maxima and the sums, which are relative to the largest so far."""
+    def _step(self, behind: bool) -> None:
+        """Take a block of scores into the maxima and the sums, which are relative to the largest so far; `behind`: but for products with
+        weights, which are kept for the next step."""
         parts, later = self.parts, set[Scalar]()
         roots = [r.args[0] for r in parts.sweep.reductions]
         scores = {score.node for score in parts.scores}
@@ -400,15 +451,19 @@ class AttentionKernel(Emitter):
         self.define_all(n for n in self._needed(roots) if n not in scores)
         totals = {total.node: (number, total) for number, total in enumerate(parts.totals)}
         for reduction in self._sums():
-            name, factor = self.name(reduction), " * factor" if reduction in parts.relative else ""
-            empty = identity(reduction.attr)
+            name, empty = self.name(reduction), identity(reduction.attr)
             weight = self._inside(self.operand(reduction.args[0]), empty)
             if reduction in totals:
-                self._weigh(name, f"{name}{factor}", weight, *totals[reduction])
+                number, total = totals[reduction]
+                self.line(f"rest{number} = {self._block(weight)}")
+                if not behind:
+                    self._weigh(number, total, self._walked_by(total))
             elif reduction.attr.reduction in POSITIONS:
                 self._extreme(reduction, weight)
             elif reduction.attr.reduction == "sum":
-                self.line(f"{name} = {name}{factor} + tl.sum({self._block(weight)}, axis=1, keep_dims=True)")
+                self.line(
+                    f"{name} = {self._factored(reduction)} + tl.sum({self._block(weight)}, axis=1, keep_dims=True)"
+                )
             else:
                 found = reduced(reduction.attr, self._block(weight))
                 self.line(f"{name} = combine_{reduction.attr.reduction}({name}, {found})")
@@ -450,18 +505,28 @@ class AttentionKernel(Emitter):
         self.line("shift = following")
         self.env[online.shift], self.varies[online.shift] = "following", frozenset((ROW,))
 
-    def _weigh(self, name: str, before: str, weight: str, number: int, total: Total) -> None:
-        """Add weighted values to a sum; weights of 32 bits beside values of 16 in parts, each what the last one left."""
-        parts, dims = self.parts, (COLUMN_DOWN, f"{FEATURE}{number}")
-        same = (n for n, score in enumerate(parts.scores) if is_transposed(total, score, parts.walked))
+    def _factored(self, reduction: Scalar) -> str:
+        """A sum up to here, relative to the largest score so far."""
+        return self.name(reduction) + (" * factor" if reduction in self.parts.relative else "")
+
+    def _walked_by(self, total: Total) -> int | None:
+        """The score whose walked block is what a sum weighs, if any."""
         dtype = total.value.narrow or total.value.dtype
-        alike = lambda score: dtype == (score.walked.narrow if score.narrow else score.walked.dtype)
-        loaded = next((n for n in same if self.whole(n) and alike(parts.scores[n])), None)
-        value = f"tl.trans(walked{loaded})" if loaded is not None else self._side(total.value, dims)
+        for number, score in enumerate(self.parts.scores):
+            alike = dtype == (score.walked.narrow if score.narrow else score.walked.dtype)
+            if alike and self.whole(number) and is_transposed(total, score, self.parts.walked):
+                return number
+        return None
+
+    def _weigh(self, number: int, total: Total, walked: int | None) -> None:
+        """Add weighted values, or the walked block of a score, to a sum; weights of 32 bits beside values of 16 in parts, each what the last
+        one left."""
+        name, before = self.name(total.node), self._factored(total.node)
+        dims = COLUMN_DOWN, f"{FEATURE}{number}"
+        value = self._side(total.value, dims) if walked is None else f"tl.trans(walked{walked})"
         self.line(f"value{number} = {value}")
-        self.line(f"rest{number} = {self._block(weight)}")
-        narrow = spell.storage(dtype)
-        count = 1 if total.value.narrow is None else total.parts(parts.stores, self.kernel.params)
+        narrow = spell.storage(total.value.narrow or total.value.dtype)
+        count = 1 if total.value.narrow is None else total.parts(self.parts.stores, self.kernel.params)
         for part in range(count):
             weight = f"rest{number}"
             if part < count - 1:
@@ -490,56 +555,6 @@ class AttentionKernel(Emitter):
                 self.line(f"{name} = {name}_at.to({spell.local(reduction.dtype)})")
             self.env[reduction] = name
             self.varies[reduction] = frozenset((ROW, totals[reduction]) if reduction in totals else (ROW,))
-
-
-class MappedAttention(AttentionKernel):
-    """The same with copies by tensor maps of what is walked along."""
-
-    def __init__(self, kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar, ...]], name: str) -> None:
-        super().__init__(kernel, parts, orders, name)
-        # Of each load its copy, the map's name, the walked dimension and the other one.
-        self.copies: dict[Scalar, tuple[Copied, str, str, str]] = {}
-        if self.wide or parts.itemsize > MATRIX_BYTES:
-            return
-        for number, score in enumerate(parts.scores):
-            if self.whole(number):
-                self._find(score.walked, (COLUMN, f"{DEPTH_DOWN}{number}"), score.depth[1], self.tile.depths[number])
-        for number, total in enumerate(parts.totals):
-            if len(total.features) == 1:
-                dims = COLUMN_DOWN, f"{FEATURE}{number}"
-                self._find(total.value, dims, total.features[0], self.tile.features[number])
-
-    def _find(self, side: Side, dims: tuple[str, str], other: Axis, size: int) -> None:
-        """The copies of an operand's loads, along the walked dimension and another one with its axis and block."""
-        walked = [axis for axis in self.parts.walked[dims[0] == COLUMN_DOWN] if axis.extent != 1]
-        batch = [axis for axis in self.parts.axes["batch"] if axis.extent != 1]
-        single = frozenset(axis for axis in self.loops.extents if axis.extent == 1)
-        for node in (n for n in self.orders[side] if n.op == "load"):
-            found = copied(self.kernel, node, walked, other, batch, self.loops.extents, single, (self.tile.n, size))
-            if found is not None:
-                self.copies[node] = (found, f"map{len(self.copies)}", *dims)
-
-    def load_text(self, node: Scalar, widen: bool = True) -> str:
-        if node not in self.copies:
-            return super().load_text(node, widen)
-        copy, name, walked, other = self.copies[node]
-        self.maps[name], self.varies[node] = copy.map, frozenset((walked, other))
-        at = (self.begin, "0") if copy.along_k else ("0", self.begin)
-        text = f"{name}.load([{', '.join([*(self.axis_names[axis] for axis in copy.batch), *at])}])"
-        order = (walked, other) if copy.along_k else (other, walked)
-        if copy.batch:
-            text += f".reshape({self.blocks[order[0]]}, {self.blocks[order[1]]})"
-        down = walked if walked == COLUMN_DOWN else other
-        text = text if order[0] == down else f"tl.trans({text})"
-        return text + (spell.widened(self.kernel.params[node.attr.param].dtype) if widen else "")
-
-    def _with_tile(self, launch: Launch, tile: AttentionTile) -> Launch:
-        maps, copies = [], {name: copy for copy, name, *_ in self.copies.values()}
-        for copy in map(copies.__getitem__, self.maps):
-            *outer, rows, columns = copy.map.block
-            block = (*outer, tile.n, columns) if copy.along_k else (*outer, rows, tile.n)
-            maps.append(replace(copy.map, block=block))
-        return replace(super()._with_tile(launch, tile), maps=tuple(maps))
 
 
 def _scaled(node: Scalar) -> tuple[Scalar, float] | None:
