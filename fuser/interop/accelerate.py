@@ -321,8 +321,7 @@ class Accelerated(fast_path.WithPaths):
         context.precise, outside.control = how.precise, how.control
         if how.control is not None:
             how.control.begin(context)
-        outputs: list[Output] = []
-        trees, shared = list[Any](), list[Any]()
+        outputs, trees, shared = list[Output](), list[Any](), list[Any]()
 
         def flat(*tracers: Any) -> list[Any]:
             with context.checks.active():
@@ -344,9 +343,8 @@ class Accelerated(fast_path.WithPaths):
 
         with config.using(enable_x64=True):
             graph = stage(flat, [types[n] for n in traced], self.name, outside.inputs)  # type: ignore[misc]
-        in_tree = tree.flatten_as_filled(
-            tree.unflatten(structure, [n if t is not None else None for n, t in enumerate(types)])
-        )[1]
+        given = [n if n in traced else None for n in range(len(leaves))]
+        in_tree = tree.flatten_as_filled(tree.unflatten(structure, given))[1]
         return AcceleratedTraced(graph, in_tree, tuple(outputs), trees[0], backend, context, outside.guards(), shared)
 
     def _run_traced(
@@ -415,8 +413,8 @@ class Accelerated(fast_path.WithPaths):
             return TracedArray(context, tracer, scalar=True, weak=type(leaf))
         if isinstance(leaf, np.generic):
             return TracedArray(context, tracer, scalar=True)
-        strides = getattr(leaf, "strides", None)
-        return context.argument(number, TracedArray(context, tracer, contiguous=is_dense(leaf), strides=strides))
+        dense, strides = is_dense(leaf), getattr(leaf, "strides", None)
+        return context.argument(number, TracedArray(context, tracer, contiguous=dense, strides=strides))
 
     def _followed(self, context: Context, leaf: Any, number: int, names: Any) -> Any:
         if not is_followed(leaf):
