@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import UnsupportedError
+from fuser.interop.classes import real_class
 from fuser.interop.numpy.context import untraceable
-from fuser.interop.numpy.polynomials import real_class
 from fuser.interop.numpy.times import TimeArray, as_result
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outside import Outside, is_object

@@ -5,7 +5,6 @@ Leading coefficients that are computed are taken not to be zero, which NumPy wou
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.polynomial import chebyshev, hermite, hermite_e, laguerre, legendre, polynomial, polyutils
 from numpy.polynomial._polybase import ABCPolyBase
 
-from fuser.interop.guards import Reach, Test
+from fuser.interop import classes
+from fuser.interop.guards import Test
 from fuser.interop.numpy.checks import notice
 from fuser.interop.numpy.context import untraceable
 from fuser.interop.numpy.creation import array
@@ -24,47 +24,16 @@ from fuser.interop.numpy.traced import TracedArray, find_context
 if TYPE_CHECKING:
     from fuser.interop.outside import Outside
 
-_LEFT_ALONE = {"__init_subclass__", "__getstate__", "__setstate__"}
-
-
-def real_class(cls: type) -> type | None:
-    """NumPy's class for which `cls` stands; None where it stands for none."""
-    return cls.__dict__.get("_stands_for")
-
 
 def stand_in(outside: Outside, value: Any, number: int) -> Any:
     """What stands for a part of `np.polynomial`; None where that is traced as it is."""
     if isinstance(value, type) and issubclass(value, ABCPolyBase) and value is not ABCPolyBase:
         outside.require(number, Test.IS, value)
-        return _subclass(outside, value)
+        return classes.stand_in(outside, value, number, type(value))
     made = _FUNCTIONS.get(value) if isinstance(value, types.FunctionType) else None
     if made is not None:
         outside.require(number, Test.IS, value)
     return made
-
-
-def _subclass(outside: Outside, cls: type) -> type:
-    members: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "_stands_for": cls}
-    node = outside.held_node(cls, cls.__name__)
-    for name in {name for base in cls.__mro__[:-1] for name in vars(base)} - _LEFT_ALONE:
-        made = _member(outside, node, cls, name, inspect.getattr_static(cls, name))
-        if made is not None:
-            members[name] = made
-    return type(cls)(cls.__name__, (cls,), members)
-
-
-def _member(outside: Outside, node: int, cls: type, name: str, member: Any) -> Any:
-    """A method or array of a class as a trace sees it; None for anything else."""
-    title = f"{cls.__name__}.{name}"
-    where = lambda: outside.node(Reach.ATTRIBUTE, node, name, title)
-    if isinstance(member, (types.FunctionType, np.ndarray)):
-        return outside.visit(member, where(), title)
-    if isinstance(member, staticmethod):
-        return staticmethod(outside.visit(member.__func__, where(), title))
-    if isinstance(member, classmethod):
-        inner = outside.node(Reach.ATTRIBUTE, where(), "__func__", title)
-        return classmethod(outside.visit(member.__func__, inner, title))
-    return None
 
 
 def _trimmed(seq: Any) -> Any:
