@@ -12,6 +12,7 @@
 
 #define SMALL ((size_t)64 << 10)        /* bytes below which blocks come from malloc and are not counted */
 #define SMALL_IDLE ((size_t)8 << 20)    /* bytes of such blocks that may lie idle */
+#define ALIGNED ((size_t)2 << 10)          /* bytes of an array from which it begins at a multiple of 64, as vectors like it */
 #define HUGE_PAGE ((size_t)2 << 20)
 #define PAGE ((size_t)4096)
 #define ASK_WHEN_FRESH ((size_t)256 << 20) /* from here on a fresh block is first compared with what the system has left */
@@ -438,7 +439,7 @@ PyObject *new_ndarray(int ndim, const npy_intp *dims, PyArray_Descr *dtype, PyOb
         refuse_array(ndim, dims, dtype, label);
         return NULL;
     }
-    if ((size_t)size >= SMALL)
+    if ((size_t)size >= ALIGNED)
         return new_pooled(ndim, dims, dtype, size, label);
     Py_INCREF(dtype);
     return PyArray_NewFromDescr(&PyArray_Type, dtype, ndim, dims, NULL, NULL, 0, NULL);

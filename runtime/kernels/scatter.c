@@ -61,27 +61,29 @@ INLINE int64_t index_at(const plan *p, int64_t k) {
 
 // Indices first, first + stride, …, `count` of them, as int64; gives whether all are in 0 … high.
 APART int read_indices(const plan *p, int64_t first, int64_t stride, int64_t count, int64_t high, int64_t *restrict to) {
-  int64_t low = 0, top = 0;
+  int inside = 0;
 #define CASE(number, name) \
   case number: { \
     const name *restrict const at = (const name *)p->indices + first; \
+    name low = 0, top = 0; \
     if (stride == 1) { \
       _Pragma("omp simd reduction(min:low) reduction(max:top)") \
       for (int64_t j = 0; j < count; ++j) { \
-        const int64_t i = (int64_t)at[j]; \
-        to[j] = i, low = i < low ? i : low, top = i > top ? i : top; \
+        const name i = at[j]; \
+        to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
       } \
     } else { \
       for (int64_t j = 0; j < count; ++j) { \
-        const int64_t i = (int64_t)at[j * stride]; \
-        to[j] = i, low = i < low ? i : low, top = i > top ? i : top; \
+        const name i = at[j * stride]; \
+        to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
       } \
     } \
+    inside = low >= 0 && high >= 0 && (uint64_t)top <= (uint64_t)high; \
     break; \
   }
   switch (p->type) { TYPES(CASE) }
 #undef CASE
-  return low >= 0 && top <= high;
+  return inside;
 }
 
 // Starts from indices, in place: wrapped and held inside; -1 in `nowhere` where that changes them.
@@ -261,6 +263,7 @@ INLINE void put_elements(const plan *given, T *out, const int64_t *begin, int64_
     int somewhere = 1;
     for (int64_t k = 0; k < together; ++k) somewhere &= targets(&p, begin[k] + base, width, offset[k]);
 #define PUT(all) \
+  _Pragma("GCC unroll 4") \
   for (int64_t j = 0; j < width; ++j) { \
     _Pragma("GCC unroll 4") \
     for (int64_t k = 0; k < together; ++k) { \
@@ -285,33 +288,60 @@ static int in_rows(const plan *p) {
   return p->run->offset == 1 && p->run->update == 1 && p->updates && p->windows == 0 && p->walks == 1;
 }
 
-// Combines such updates with the array. `packed` ones lie side by side, and their `length` is known to the compiler; while they are
-// for one place, it stays in registers.
+// How many offsets are that of the update before.
+INLINE int64_t repetitions(const int64_t *restrict offset, int64_t width) {
+  int64_t same = 0;
+  #pragma omp simd reduction(+:same)
+  for (int64_t j = 1; j < width; ++j) same += offset[j] == offset[j - 1];
+  return same;
+}
+
+// Combines updates of known length that lie side by side with the array, each in turn.
+INLINE void put_apart(T *out, const IN *u, const int64_t *restrict offset, int64_t width, const int64_t length, const int all) {
+  for (int64_t j = 0; j < width; ++j, u += length) {
+    if (!all && offset[j] < 0) continue;
+    T *const to = out + offset[j];
+    #pragma omp simd
+    for (int k = 0; k < length; ++k) to[k] = COMBINE(to[k], (T)LOAD(u[k]));
+  }
+}
+
+// Those of one place in succession stay in registers.
+INLINE void put_repeated(T *out, const IN *u, const int64_t *restrict offset, int64_t width, const int64_t length) {
+  for (int64_t j = 0; j < width; ++j, u += length) {
+    const int64_t here = offset[j];
+    if (here < 0) continue;
+    T *const to = out + here;
+    T sum[SHORT];
+    #pragma omp simd
+    for (int k = 0; k < length; ++k) sum[k] = COMBINE(to[k], (T)LOAD(u[k]));
+    for (; j + 1 < width && offset[j + 1] == here; ++j) {
+      u += length;
+      #pragma omp simd
+      for (int k = 0; k < length; ++k) sum[k] = COMBINE(sum[k], (T)LOAD(u[k]));
+    }
+    for (int k = 0; k < length; ++k) to[k] = sum[k];
+  }
+}
+
+// Combines such updates with the array. `packed` ones lie side by side, and their `length` is known to the compiler.
 INLINE void put_rows(const plan *given, T *out, int64_t first, int64_t last, const int64_t length, const int packed) {
   const plan p = *given;  // which no store changes
   const int64_t lies = packed ? length : p.walk->update;
   int64_t offset[BLOCK];
   for (int64_t base = first; base < last; base += BLOCK) {
     const int64_t width = least(BLOCK, last - base);
-    targets(&p, base, width, offset);
-    for (int64_t j = 0; j < width; ++j) {
-      const int64_t here = offset[j];
-      if (__builtin_expect(here < 0, 0)) continue;
-      T *const to = out + here;
-      const IN *u = p.updates + (base + j) * lies;
-      if (!packed) {
-        put_run(to, u, length);
-        continue;
-      }
-      T sum[SHORT];
-      #pragma omp simd
-      for (int k = 0; k < length; ++k) sum[k] = COMBINE(to[k], (T)LOAD(u[k]));
-      for (; j + 1 < width && offset[j + 1] == here; ++j) {
-        u += length;
-        #pragma omp simd
-        for (int k = 0; k < length; ++k) sum[k] = COMBINE(sum[k], (T)LOAD(u[k]));
-      }
-      for (int k = 0; k < length; ++k) to[k] = sum[k];
+    const int all = targets(&p, base, width, offset);
+    const IN *const u = p.updates + base * lies;
+    if (!packed) {
+      for (int64_t j = 0; j < width; ++j)
+        if (offset[j] >= 0) put_run(out + offset[j], u + j * lies, length);
+    } else if (repetitions(offset, width) > width / 4) {
+      put_repeated(out, u, offset, width, length);
+    } else if (all) {
+      put_apart(out, u, offset, width, length, 1);
+    } else {
+      put_apart(out, u, offset, width, length, 0);
     }
   }
 }

@@ -88,3 +88,15 @@ def test_common_scatters_are_built_with_the_package_whatever_counts_their_places
         pytest.skip("the package was built without its kernels")
     for kind, how in (("float32", "add"), ("float32", "max"), ("int32", "min"), ("int64", "add"), ("uint64", "set")):
         assert prebuilt.function("scatter", np.dtype(kind), how) is not None
+
+
+@pytest.mark.parametrize("width", (*range(2, 18), 32, 40))
+@pytest.mark.parametrize("rows", (3, 100))
+def test_rows_of_every_length_by_places_that_repeat_and_that_do_not(width: int, rows: int) -> None:
+    random = np.random.default_rng(width)
+    at = random.integers(-rows, rows + 2, 1_500).astype("int32")
+    u = random.integers(-50, 50, (1_500, width)).astype("float32")
+    x = np.zeros((rows, width), "float32")
+    for places in (at, np.repeat(at, 5)[:1_500], np.maximum(at, -rows).clip(None, rows - 1)):
+        both(lambda x, i, u: x.at[i].add(u), x, places, u)
+        both(lambda x, i, u: x.at[i].max(u), x, places, u)

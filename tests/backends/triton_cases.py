@@ -102,6 +102,15 @@ FORMS: dict[str, Form] = {
     # one axis; a scalar; several axes; neighbours along different axes
     "line": (lambda x: fnp.tanh(x) * 2 + 1, (f32(3000),)),
     "line of joined axes": (lambda x, y: fnp.maximum(x, y) - 0.5, (f32(7, 5, 64), f32(7, 5, 64))),
+    "line of an odd size": (lambda x, y: (x * y, fnp.arange(3001) - x), (f32(3001), f32(3001))),
+    "line of an odd size in bfloat16": (lambda x: fnp.exp(x) / 3, (of("bfloat16", 2051),)),
+    "line of an odd size from an offset": (lambda x: x[1:] - x[:-1] + x[0], (f32(1030),)),
+    "line of a whole block and three": (lambda x: 1 / (1 + abs(x)), (f32(1027),)),
+    "line of many taps": (lambda x: sum(x[n : n + 2003] * (n + 1) for n in range(9)), (f32(2011),)),
+    "plane of many taps": (
+        lambda x: sum(x[n : n + 20, m : m + 60] for n in range(3) for m in range(5)),
+        (f32(22, 64),),
+    ),
     "scalar": (lambda x: fnp.sin(x) + 1, (f32(),)),
     "bfloat16 line": (lambda x: fnp.exp(x) / 3, (of("bfloat16", 1000),)),
     "float16 and float32": (lambda x, y: x.astype("float32") + y, (of("float16", 100), f32(100))),
@@ -109,6 +118,8 @@ FORMS: dict[str, Form] = {
     "integers": (lambda x, y: (x // y, x % y, x << 3, -x), (of("int32", 1000), of("int32", 1000))),
     "bytes": (lambda x: x * x + 200, (of("uint8", 1000),)),
     "rows and columns": (lambda x, y: x + y, (f32(40, 300), f32(300))),
+    "sums of columns of 60": (lambda x: (fnp.cumsum(x, 0), x.max(0)), (f32(60, 130),)),
+    "sums of columns of 20": (lambda x: x - x.sum(0), (f32(20, 130),)),
     "columns of three": (lambda x, y: x * y, (f32(500, 3), f32(3))),
     "groups": (ragged([3, 0, 90, 1, 40]), (f32(150, 40), f32(5, 40, 70), f32(150, 70))),
     "groups, more rows than there are": (

@@ -374,3 +374,10 @@ def test_bad_shapes_are_errors():
     with pytest.raises((ValueError, TypeError)):
         memory.empty((1,) * 65, F32)
     assert memory.memory_stats()["bytes_in_use"] == 0
+
+
+@pytest.mark.parametrize("size", [512, 700, 4_000, 16_000, 20_000])
+def test_arrays_begin_where_vectors_of_64_bytes_do(size, path):
+    held = [memory.empty((size,), F32) for _ in range(4)]
+    if path == "native" or size * 4 >= 64 << 10:
+        assert {address(array) % 64 for array in held} == {0}

@@ -30,8 +30,8 @@ PLANES, WINDOW = 16, 16  # words of an exact sum, and the exponents that one of 
 MOST_EXACT = 1 << 24  # updates whose 24 bits, 15 places up, a word of 64 bits holds
 EXACT_ELEMENTS = 1 << 20  # of an operand that has 16 words each
 MOST_UPDATES = 1 << 30
-# Seconds of an atomic on words in the cache, and on those in memory, and of an element that one pass of a radix sort moves: an H200.
-CACHED, UNCACHED, ORDERED = 12e-12, 36e-12, 33e-12
+SECTOR = 32  # bytes that memory hands out at once
+CACHED, UNCACHED = 12e-12, 56e-12  # seconds of an atomic on words in the cache, and on those in memory: an H200
 
 CLEAR_TEXT = """
 @triton.jit(do_not_specialize=["count"])
@@ -195,9 +195,9 @@ def _seconds(form: Form, rows: int, width: int, count: int) -> float:
 
 def _ordered_seconds(rows: int, width: int, count: int) -> float:
     """Of a combination of updates in the order of their targets."""
-    passes = radix_sort.moved(1, max(1, rows.bit_length()))
-    moved = (8 * rows * width + 12 * count * width) / TARGET.levels[-1].bandwidth
-    return (4 + 3 * passes) * TARGET.launch + passes * count * ORDERED + moved
+    sectors = max(4 * width, SECTOR)  # of a row that is read at its position
+    moved = (8 * rows * width + (sectors + 8 * width) * count) / TARGET.levels[-1].bandwidth
+    return 4 * TARGET.launch + radix_sort.seconds(count, max(1, rows.bit_length())) + moved
 
 
 def _whole(dtype: np.dtype, reduction: str) -> Form:

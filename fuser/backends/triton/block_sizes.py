@@ -61,7 +61,13 @@ _LONGEST_SHARED = 512  # elements up to which several rows share a warp
 
 
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
-_COLUMNS = ((4, Tile(256, 4, 4)), (16, Tile(128, 16, 4)), (LONGEST_COLUMN, Tile(32, LONGEST_COLUMN, 8)))
+_COLUMNS = (
+    (4, Tile(256, 4, 4)),
+    (16, Tile(128, 16, 4)),
+    (32, Tile(64, 32, 4)),
+    (64, Tile(64, 64, 8)),
+    (LONGEST_COLUMN, Tile(32, LONGEST_COLUMN, 8)),
+)
 _LONG_COLUMNS = ((32, Tile(32, 128, 8, True)),)
 _LONG_COLUMN = Tile(128, 32, 8, True)
 _PLANES = (  # (extent of the axis along memory up to, tile of it with the next axis)
@@ -119,6 +125,12 @@ def piece_tile(columns: int) -> Tile | None:
     """The tile of each program that holds a piece of a long row, the smallest of which there are not too many; None where there are."""
     held = next((held for held in HELD_PIECES if columns <= MOST_PIECES * held), None)
     return None if held is None else Tile(1, held, max(1, held // (32 * _HELD)), True)
+
+
+def long_row_tile(itemsize: int) -> Tile:
+    """The piece of a longer row that one step of a loop takes, its largest elements of so many bytes: twice as many where they are of 16 bits or
+    fewer, so that as many bytes are on their way as memory needs to be busy."""
+    return replace(LONG_ROW, columns=LONG_ROW.columns * (2 if itemsize <= 2 else 1))
 
 
 def long_column_tile(width: int) -> Tile:

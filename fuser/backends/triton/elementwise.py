@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from fuser.backends.triton import block_sizes as tiles
+from fuser.backends.triton.access_width import narrow_pays
 from fuser.backends.triton.block_sizes import Tile
-from fuser.backends.triton.emitter import Dims, Emitter, Function
-from fuser.ir.index import Axis
+from fuser.backends.triton.emitter import Dims, Emitter, Function, widest
+from fuser.ir.index import Affine, Axis, Computed
+from fuser.ir.scalar import Scalar
+from fuser.kernel.emitter import NOWHERE
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+
+_MOST_WORDS = 40  # registers of a thread for what is loaded before anything is computed
 
 
 def elementwise(
@@ -19,11 +27,12 @@ def elementwise(
     if plane is None:
         line = Line(kernel, loops, kernel.name)
         line.program_param = number
-        return [line.write(tiles.line_tile(_itemsize(kernel)).asked(asked))]
+        tile = _narrowed(kernel, loops.parallel[0] if loops.parallel else None, tiles.line_tile(_itemsize(kernel)))
+        return [line.write(tile.asked(asked))]
     y, x, tile = plane
     form = Plane(kernel, loops, kernel.name)
     form.program_param = number
-    return [form.write(y, x, tile.asked(asked))]
+    return [form.write(y, x, _narrowed(kernel, x, tile).asked(asked))]
 
 
 class Line(Emitter):
@@ -31,25 +40,49 @@ class Line(Emitter):
 
     pairs = frozenset("x")
 
+    block = "BLOCK"
+
     def write(self, tile: Tile) -> Function:
-        count = 1
-        if self.loops.parallel:
-            (axis,) = self.loops.parallel
-            name = self.axis_names[axis]
-            self.axis_dims[axis] = frozenset("x")
-            self.line(f"{name} = {self.program()} * BLOCK + tl.arange(0, BLOCK)")
-            self.line(f"inside = {name} < {self.extents[axis]}")
-            self.masks["x"] = "inside"
-            count = self.loops.extents[axis]
+        if not self.loops.parallel:
+            self._body(tile)
+            return self.finish({}, 1, 1, tile.hints)
+        (axis,) = self.loops.parallel
+        name, extent, count = self.axis_names[axis], self.extents[axis], self.loops.extents[axis]
+        whole = widest(self.kernel) if tile.hints else 1  # elements of one access
+        self.axis_dims[axis] = frozenset("x")
+        self.masks["x"] = "inside"
+        self.line(f"{name} = {self.program()} * BLOCK + tl.arange(0, BLOCK)")
+        self.line(f"inside = {name} < {extent}" + (f" // {whole} * {whole}" if whole > 1 else ""))
+        self._body(tile)
+        if whole > 1:
+            self._rest(axis, tile, whole)
+        return self.finish({"BLOCK": tile.columns}, -(-count // tile.columns), tile.warps, tile.hints)
+
+    def _body(self, tile: Tile) -> None:
         sweep = self.kernel.sweeps[0]
-        self.define_all(sweep.row)
+        self.define_all(loads_first(sweep.row, tile.columns // (32 * tile.warps)))
         for store in sweep.row_stores:
             self.store(store)
-        constants = {"BLOCK": tile.columns} if self.loops.parallel else {}
-        return self.finish(constants, -(-count // tile.columns), tile.warps if self.loops.parallel else 1, tile.hints)
+
+    def _rest(self, axis: Axis, tile: Tile, whole: int) -> None:
+        """The elements behind the last access of `whole` elements, in the last program, where there may be such."""
+        extent, name = self.extents[axis], f"{self.axis_names[axis]}_end"
+        self.open(f"if ALIGNED < {whole}:")
+        self.open(f"if ({self.program()} + 1) * BLOCK >= {extent}:")
+        self.line(f"{name} = {extent} // {whole} * {whole} + tl.arange(0, {whole})")
+        self.line(f"inside_end = {name} < {extent}")
+        self.axis_names[axis], self.masks["x"], self.block = name, "inside_end", str(whole)
+        self.pairs = NOWHERE  # a thread holds one element at most
+        again = [node for node in self.env if self.spans(node)]
+        for node in again:
+            del self.env[node]
+            self.names[node] = f"{self.names[node]}_end"
+        self._body(tile)
+        self.close()
+        self.close()
 
     def zero(self, dim: str) -> str:
-        return "tl.zeros((BLOCK,), tl.int32)"
+        return f"tl.zeros(({self.block},), tl.int32)"
 
 
 class Plane(Emitter):
@@ -75,7 +108,7 @@ class Plane(Emitter):
         self.masks = {"x": "inside_x", "y": "inside_y"}
         self.axis_dims |= {x: frozenset("x"), y: frozenset("y")}
         sweep = self.kernel.sweeps[0]
-        self.define_all(sweep.row)
+        self.define_all(loads_first(sweep.row, tile.size // (32 * tile.warps)))
         for store in sweep.row_stores:
             self.store(store)
         grid = blocks_x * blocks_y
@@ -88,6 +121,31 @@ class Plane(Emitter):
 
     def store_dims(self, store: Store) -> Dims:
         return frozenset("xy")
+
+
+def _narrowed(kernel: Kernel, vector: Axis | None, tile: Tile) -> Tile:
+    """The tile; where a thread takes one element at once, with half as many, which many loads of each take registers for."""
+    if vector is None or not narrow_pays(kernel, vector):
+        return tile
+    return replace(tile, columns=max(1, tile.columns // 2), hints=False)
+
+
+def loads_first(nodes: Sequence[Scalar], held: int) -> list[Scalar]:
+    """The nodes with loads that need no computed number before all others, as far as registers hold what `held` elements a thread take of them:
+    compilers move no load across the branch of a division's or a root's slow path."""
+    moved: list[Scalar] = []
+    words = 0
+    for node in nodes:
+        if node.op == "load" and not node.args and not _computed(node.attr.offset):
+            words += held * -(-node.dtype.itemsize // 4)
+            moved.append(node)
+        if words > _MOST_WORDS:
+            return list(nodes)
+    return list(dict.fromkeys([*moved, *nodes]))
+
+
+def _computed(index: Affine) -> bool:
+    return any(isinstance(leaf, Computed) for leaf in index.leaves)
 
 
 def _plane(kernel: Kernel, loops: Loops) -> tuple[Axis, Axis, Tile] | None:

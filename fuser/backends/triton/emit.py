@@ -109,7 +109,12 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     long_row = not along_rows and not asked.tile
-    tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
+    widest_read = (
+        4
+        if scans
+        else max((kernel.params[n.attr.param].dtype.itemsize for n in kernel.nodes if n.op == "load"), default=4)
+    )
+    tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.long_row_tile(widest_read)  # type: ignore[index]
     tile = tile.asked(asked)
     piece = tiles.piece_tile(reduced) if long_row and again else None
     if piece is not None and not interpreter.active() and cooperates(kernel):  # it runs one program after another

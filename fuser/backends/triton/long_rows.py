@@ -11,9 +11,7 @@ from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
 from fuser.kernel.relative_sums import RelativeSums
 
-LANE = (
-    16  # elements of a piece that lie in one lane, where they lie along memory: all that a thread of a long row holds
-)
+LANE = 16  # elements of a piece that lie in one lane, where they lie along memory, and as many as a thread holds
 
 
 class LongRows(Rows):
@@ -47,7 +45,8 @@ class LongRows(Rows):
         if not self.grouped:
             return super().constants()
         (together,) = (found for name, _, found in self._alignments() if name == "ALIGNED")
-        return super().constants() | {"LANES": max(1, self.tile.columns // max(LANE, together))}
+        lane = max(LANE, self.tile.columns // (32 * self.tile.warps), together)
+        return super().constants() | {"LANES": max(1, self.tile.columns // lane)}
 
     def walk(self, sweep: Sweep, first: str, last: str) -> None:
         """Run a sweep over the columns from `first` up to `last`."""

@@ -200,8 +200,8 @@ def of_cuda(kernel: Any, trips: int) -> Code:
 
 
 def _widest_sass(instructions: list[Instruction], names: str) -> int:
-    found = [text for _, text in instructions if re.search(rf"(^|\s)({names})\.", text)]
-    widths = [re.search(r"\.(128|64|U16|S16|U8|S8)\b", text) for text in found]
+    found = [m[0] for _, text in instructions if (m := re.search(rf"(?:^|(?<=\s))(?:{names})\.\S*", text))]
+    widths = [re.search(r"\.(128|64|U16|S16|U8|S8)\b", name) for name in found]
     return max((int(w[1].strip("US")) if w else 32 for w in widths), default=0)
 
 

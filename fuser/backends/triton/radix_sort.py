@@ -1,9 +1,8 @@
 """Stable orders of u32 words and of floats, row by row: short rows in registers, longer ones by radix sort.
 
-A pass orders by up to eight bits: one launch counts each block's digits, one turns the counts of a digit into how many are in blocks before,
-and one moves words and positions. There a block is sorted by digit and place first, in registers, so that what is written to neighbouring
-places is written by neighbouring threads: by a bitonic network of minima and maxima, which take one instruction an element. Results are the
-same in each run; nothing is added by atomics. Floats are moved as they are: the
+A pass orders by up to eight bits: one launch counts each block's digits, one turns the counts of a digit into how many are in groups of blocks
+before, and one moves words and positions. There a block is ordered by its digits first (block_order.py), so that what is written to neighbouring
+places is written by neighbouring threads. Results are the same in each run; nothing is added by atomics. Floats are moved as they are: the
 word that they are ordered by is made where a digit is read.
 """
 
@@ -16,25 +15,30 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton import spell
+from fuser.backends.triton import block_order, spell
 from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.target import TARGET
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import ArrayType, short_dtype
 from fuser.ops.order import DOUBLE, POSITION
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Refusal
 
-SHORT = 1024  # elements of a row that one program orders in registers
-BLOCK = 2048  # elements that a program counts, or moves
+SHORT = 4096  # elements of a row that one program orders in registers
+LARGE, ROW_HELD = 512, 16  # elements of a row that has a program alone, and those of a thread
+BLOCK, WARPS = 2048, 4  # elements that a program counts or moves, and its warps
 FEW = 1 << 19  # elements up to which smaller blocks give more programs
 SMALL_BLOCK = 1024
+GROUPS = 2048  # groups of blocks from which on each is of more blocks
+MOST_TOGETHER = 16  # blocks of a group at most
 DIGIT_BITS = 8  # at most
 FEWEST_BITS = 4  # of a digit of short words
-SCANNED = 512  # blocks whose counts a program reads at once
-COUNTS = 4096  # counts that it reads at once
-# Elements that all passes move from which on torch's sort, whose writes are long runs, saves more than leaving the program costs: on an
-# H200 it takes 0.8 ms for 2^24 words with positions, where eight passes of four bits, of other kernels than these, took 4.
-MOST_MOVED = 1 << 23
+SCANNED = 1024  # groups whose counts a program reads at once
+COUNTS = 2048  # counts that it reads at once
+# Seconds: of ordering an element of a pass, beside moving its bytes, an estimate by instructions; and of torch's sort of keys with positions on an
+# H200, which always takes four passes: at least, and of an element of a pass.
+RANKED = 3e-12
+LIBRARY, LIBRARY_MOVED = 75e-6, 12e-12
 
 WORD_TEXT = '''
 @triton.jit
@@ -71,67 +75,96 @@ def order_rows(keys, ordered, positions, rows, length, ROWS: tl.constexpr, BLOCK
         tl.store(positions + place, position, mask=inside)
 '''
 
+ROW_TEXT = '''
+@triton.jit
+def order_places(key, keys, ordered, positions, inside, column, KEYS: tl.constexpr, POSITIONS: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr):
+    """A row as words of 64 bits, the position in the lower half, so that all differ."""
+    word = tl.where(inside, (word_of(key).to(tl.int64) << 31) | column, 0x7FFFFFFFFFFFFFFF)
+    word = sorted_words(word, LOG, HELD)
+    position = (word & 0x7FFFFFFF).to(tl.int32)
+    if KEYS:
+        found = (word >> 31).to(tl.uint32)
+        if key.dtype == tl.float32:
+            found = tl.load(keys + position, mask=inside, other=0)
+        tl.store(ordered + column, found, mask=inside)
+    if POSITIONS:
+        tl.store(positions + column, position, mask=inside)
+
+
+@triton.jit
+def order_words(key, ordered, zero, inside, column, LOG: tl.constexpr, HELD: tl.constexpr):
+    """Keys alone, of which equal ones are alike: words of 32 bits, of which floats are made again, with `zero` for their zeros."""
+    word = tl.where(inside, (word_of(key) ^ 0x80000000).to(tl.int32, bitcast=True), 0x7FFFFFFF)
+    word = sorted_words(word, LOG, HELD).to(tl.uint32, bitcast=True) ^ 0x80000000
+    if key.dtype == tl.float32:
+        bits = tl.where(word >= 0x80000000, word ^ 0x80000000, word ^ 0xFFFFFFFF)
+        bits = tl.where(word == 0x80000000, zero, bits)
+        tl.store(ordered + column, bits.to(tl.float32, bitcast=True), mask=inside)
+    else:
+        tl.store(ordered + column, word, mask=inside)
+
+
+@triton.jit(do_not_specialize=["length"])
+def order_row(keys, ordered, positions, length, KEYS: tl.constexpr, POSITIONS: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr):
+    column = tl.arange(0, 2**LOG)
+    inside = column < length
+    start = tl.program_id(0).to(tl.int64) * length
+    key = tl.load(keys + start + column, mask=inside, other=0)
+    if POSITIONS:
+        order_places(key, keys + start, ordered + start, positions + start, inside, column, KEYS, POSITIONS, LOG, HELD)
+    elif key.dtype == tl.float32:
+        bits = key.to(tl.uint32, bitcast=True)
+        positive = tl.max((inside & (bits == 0)).to(tl.int32), 0)
+        negative = tl.max((inside & (bits == 0x80000000)).to(tl.int32), 0)
+        if positive + negative == 2:  # equal keys that are not alike keep their places
+            order_places(key, keys + start, ordered + start, positions, inside, column, KEYS, POSITIONS, LOG, HELD)
+        else:
+            order_words(key, ordered + start, negative.to(tl.uint32) << 31, inside, column, LOG, HELD)
+    else:
+        order_words(key, ordered + start, 0, inside, column, LOG, HELD)
+'''
+
 LONG_TEXT = '''
 @triton.jit
-def digit_of(key, SHIFT: tl.constexpr, DIGITS: tl.constexpr):
-    return ((word_of(key) >> SHIFT) & (DIGITS - 1)).to(tl.int32)
+def digit_of(key, shift, DIGITS: tl.constexpr):
+    return ((word_of(key) >> shift) & (DIGITS - 1)).to(tl.int32)
 
 
-@triton.jit
-def bit_of(LOG: tl.constexpr, BIT: tl.constexpr):
-    """Whether a bit of a position among 2**LOG is set, by dimensions of two."""
-    shape: tl.constexpr = [1] * (LOG - 1 - BIT) + [2] + [1] * BIT
-    return tl.reshape(tl.arange(0, 2), shape)
+@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
+def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr):
+    """How often each digit stands in a group of blocks, and in those of them before each block, less where it begins in the block's order."""
+    row, group = tl.program_id(0) // groups, tl.program_id(0) % groups
+    digits = tl.arange(0, DIGITS)
+    running = tl.zeros((DIGITS,), tl.int32)
+    for number in range(TOGETHER):
+        block = group * TOGETHER + number
+        column = block * BLOCK + tl.arange(0, BLOCK)
+        inside = column < length
+        key = tl.load(keys + row.to(tl.int64) * length + column, mask=inside, other=0)
+        found = tl.histogram(digit_of(key, shift, DIGITS), DIGITS, mask=inside)
+        begins = tl.cumsum(found, 0) - found
+        tl.store(befores + (row * blocks + block) * DIGITS + digits, running - begins, mask=(digits >= 0) & (block < blocks))
+        running += found
+    tl.store(group_counts + (row * DIGITS + digits) * groups + group, running)
 
 
-@triton.jit
-def exchanged(words, down, LOG: tl.constexpr, BIT: tl.constexpr):
-    """The smaller of two words whose positions differ in a bit first, the larger one where the order is down."""
-    other = words ^ tl.xor_sum(words, LOG - 1 - BIT, True)
-    return tl.where((down ^ bit_of(LOG, BIT)) != 0, tl.maximum(words, other), tl.minimum(words, other))
-
-
-@triton.jit
-def sorted_words(words, LOG: tl.constexpr):
-    """2**LOG words in their order (Batcher 1968); `tl.sort` takes twice as many instructions."""
-    cube: tl.constexpr = [2] * LOG
-    words = tl.reshape(words, cube)
-    for stage in tl.static_range(1, LOG):
-        for step in tl.static_range(stage):
-            words = exchanged(words, bit_of(LOG, stage), LOG, stage - 1 - step)
-    for step in tl.static_range(LOG):
-        words = exchanged(words, 0, LOG, LOG - 1 - step)
-    return tl.reshape(words, [2**LOG])
-
-
-@triton.jit(do_not_specialize=["length", "blocks"])
-def count_digits(keys, counts, length, blocks, SHIFT: tl.constexpr, DIGITS: tl.constexpr, BLOCK: tl.constexpr):
-    """How often each digit stands in a block: counts[row, block, digit]."""
-    row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
-    column = block * BLOCK + tl.arange(0, BLOCK)
-    inside = column < length
-    key = tl.load(keys + row.to(tl.int64) * length + column, mask=inside, other=0)
-    found = tl.histogram(digit_of(key, SHIFT, DIGITS), DIGITS, mask=inside)
-    tl.store(counts + tl.program_id(0) * DIGITS + tl.arange(0, DIGITS), found)
-
-
-@triton.jit(do_not_specialize=["blocks"])
-def place_digits(counts, befores, totals, blocks, DIGITS: tl.constexpr, SCANNED: tl.constexpr, TOGETHER: tl.constexpr):
-    """The counts of some digits of a row as the number of their elements in blocks before, and in all blocks."""
+@triton.jit(do_not_specialize=["groups"])
+def place_digits(group_counts, group_befores, totals, groups, DIGITS: tl.constexpr, SCANNED: tl.constexpr, TOGETHER: tl.constexpr):
+    """The counts of some digits of a row as the number of their elements in groups before, and in all of them."""
     row = tl.program_id(0) // (DIGITS // TOGETHER)
     digit = tl.program_id(0) % (DIGITS // TOGETHER) * TOGETHER + tl.arange(0, TOGETHER)
     before = tl.zeros((TOGETHER,), tl.int32)
-    for start in range(0, blocks, SCANNED):
-        block = (start + tl.arange(0, SCANNED))[:, None]
-        place = (row * blocks + block) * DIGITS + digit[None, :]
-        count = tl.load(counts + place, mask=block < blocks, other=0)
-        tl.store(befores + place, before[None, :] + tl.cumsum(count, 0) - count, mask=block < blocks)
-        before += tl.sum(count, 0)
+    for start in range(0, groups, SCANNED):
+        group = (start + tl.arange(0, SCANNED))[None, :]
+        count = tl.load(group_counts + (row * DIGITS + digit)[:, None] * groups + group, mask=group < groups, other=0)
+        place = (row * groups + group) * DIGITS + digit[:, None]
+        tl.store(group_befores + place, before[:, None] + tl.cumsum(count, 1) - count, mask=group < groups)
+        before += tl.sum(count, 1)
     tl.store(totals + row * DIGITS + digit, before)
 
 
-@triton.jit(do_not_specialize=["length", "blocks"])
-def move_digits(keys, positions, befores, totals, new_keys, new_positions, length, blocks, SHIFT: tl.constexpr, DIGITS: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
+def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_positions, length, blocks, groups, shift, DIGITS: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
     """Each element behind those of lower digits, of blocks before, and of its digit before it in the block."""
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     lane = tl.arange(0, BLOCK)
@@ -139,17 +172,17 @@ def move_digits(keys, positions, befores, totals, new_keys, new_positions, lengt
     inside = column < length
     start = row.to(tl.int64) * length
     key = tl.load(keys + start + column, mask=inside, other=0)
-    digit = digit_of(key, SHIFT, DIGITS)
-    word = sorted_words(tl.where(inside, digit, DIGITS) * BLOCK + lane, LOG)  # those beyond the end come last
-    source = word % BLOCK
+    digit = tl.where(inside, digit_of(key, shift, DIGITS), DIGITS - 1)  # those beyond the end come last
+    source = sources_of(digit, lane, LOG, HELD, ASSEMBLY, REGISTERS, PTX)
+    key = tl.gather(key, source, 0)
     digits = tl.arange(0, DIGITS)
-    count = tl.histogram(digit, DIGITS, mask=inside)
     total = tl.load(totals + row * DIGITS + digits)
     before = tl.load(befores + tl.program_id(0) * DIGITS + digits)
-    first = tl.cumsum(total, 0) - total + before - (tl.cumsum(count, 0) - count)
-    place = start + (tl.gather(first, tl.minimum(word // BLOCK, DIGITS - 1), 0) + lane)
+    before += tl.load(group_befores + (row * groups + block // TOGETHER) * DIGITS + digits)
+    first = tl.cumsum(total, 0) - total + before
+    place = start + (tl.gather(first, digit_of(key, shift, DIGITS), 0) + lane)
     if KEYS:
-        tl.store(new_keys + place, tl.gather(key, source, 0), mask=inside)
+        tl.store(new_keys + place, key, mask=inside)
     if POSITIONS:
         position = block * BLOCK + source
         if not FIRST:
@@ -164,9 +197,20 @@ def refusal(eqn: Eqn) -> str | None:
     size = keys.size
     if keys.dtype == DOUBLE:
         return f"torch orders {short_dtype(keys.dtype)}"
-    if keys.shape[-1] > SHORT and moved(size, eqn.params["bits"]) > MOST_MOVED:
+    if keys.shape[-1] > SHORT and seconds(size, eqn.params["bits"]) > library_seconds(size):
         return f"torch's radix sort takes less for {size} elements of {eqn.params['bits']} bits"
     return None
+
+
+def seconds(size: int, bits: int) -> float:
+    """Of a radix sort of so many keys with their positions: each pass reads keys twice and positions once, and writes both."""
+    passes, element = moved(1, bits), 20 / TARGET.levels[-1].bandwidth + RANKED
+    return passes * (3 * TARGET.launch + size * element)
+
+
+def library_seconds(size: int) -> float:
+    """Of torch's sort of so many words of 32 bits."""
+    return LIBRARY + 4 * size * LIBRARY_MOVED
 
 
 def moved(size: int, bits: int) -> int:
@@ -240,7 +284,9 @@ class Sort:
     @property
     def text(self) -> str:
         """The kernels that order these."""
-        return WORD_TEXT + (SHORT_TEXT if self.length <= SHORT else LONG_TEXT)
+        if self.length > SHORT:
+            return WORD_TEXT + block_order.TEXT + LONG_TEXT
+        return WORD_TEXT + (SHORT_TEXT if self.length <= LARGE // 2 else block_order.NETWORK_TEXT + ROW_TEXT)
 
     @property
     def length(self) -> int:
@@ -256,9 +302,14 @@ class Sort:
 
     def _short(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
         block = max(2, 1 << (self.length - 1).bit_length())
-        together = max(1, 256 // block)
-        wanted = {"KEYS": ordered is not None, "POSITIONS": positions is not None}
+        wanted: dict[str, Any] = {"KEYS": ordered is not None, "POSITIONS": positions is not None}
         written = tuple(keys if buffer is None else buffer for buffer in (ordered, positions))
+        if block >= LARGE:
+            held = ROW_HELD.bit_length() - 1
+            wanted |= {"LOG": block.bit_length() - 1, "HELD": held}
+            warps = block // (block_order.WARP * ROW_HELD)
+            return [Launch("order_row", (keys, *written), (self.length,), wanted, self.rows, warps)]
+        together = max(1, 256 // block)
         constants = {"ROWS": together, "BLOCK": block, **wanted}
         grid, warps = -(-self.rows // together), 4 if block >= 256 else 1
         return [Launch("order_rows", (keys, *written), (self.rows, self.length), constants, grid, warps)]
@@ -266,8 +317,10 @@ class Sort:
     def _passes(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
         passes, block = moved(1, self.bits), SMALL_BLOCK if self.aval.size <= FEW else BLOCK
         width, blocks = max(FEWEST_BITS, -(-self.bits // passes)), -(-self.length // block)
-        digits = 1 << width
-        counts, befores = (buffers.take(self.rows * digits * blocks, POSITION) for _ in range(2))
+        together = min(MOST_TOGETHER, max(1, self.rows * blocks // GROUPS))
+        groups, digits = -(-blocks // together), 1 << width
+        befores = buffers.take(self.rows * digits * blocks, POSITION)
+        counts, group_befores = (buffers.take(self.rows * digits * groups, POSITION) for _ in range(2))
         totals = buffers.take(self.rows * digits, POSITION)
         none = totals  # the buffer of positions that no pass writes
         last = (
@@ -278,31 +331,35 @@ class Sort:
         if passes > 1:
             spare = none if positions is None else buffers.take(self.aval.size, POSITION)
             other = buffers.take(self.aval.size, self.aval.dtype), spare
-        scanned = min(SCANNED, max(2, 1 << (blocks - 1).bit_length()))
-        together = min(digits, COUNTS // scanned)
-        scan = {"DIGITS": digits, "SCANNED": scanned, "TOGETHER": together}
-        of_blocks = self.rows * blocks, 4  # programs, warps
-        of_digits = self.rows * (digits // together), max(1, scanned * together // 1024)
+        scanned = min(SCANNED, max(2, 1 << (groups - 1).bit_length()))
+        some = min(digits, COUNTS // scanned)
+        scan = {"DIGITS": digits, "SCANNED": scanned, "TOGETHER": some}
         made: list[Launch] = []
-        source, sizes = (keys, none), (self.length, blocks)
+        source = keys, none
         for number in range(passes):
             final = number == passes - 1
             target = last if (passes - 1 - number) % 2 == 0 else other
-            digit = {"SHIFT": number * width, "DIGITS": digits, "BLOCK": block}
-            wanted = {
-                "KEYS": not final or ordered is not None,
-                "POSITIONS": positions is not None,
-                "LOG": block.bit_length() - 1,
-            }
+            sizes = self.length, blocks, groups, number * width
+            digit = {"DIGITS": digits, "BLOCK": block, "TOGETHER": together}
+            wanted = {"KEYS": not final or ordered is not None, "POSITIONS": positions is not None}
+            constants = {**digit, **wanted, "FIRST": number == 0, **block_order.constants(block, WARPS)}
             made += [
-                Launch("count_digits", (source[0], counts), sizes, digit, *of_blocks),
-                Launch("place_digits", (counts, befores, totals), (blocks,), scan, *of_digits),
+                Launch("count_digits", (source[0], befores, counts), sizes, digit, self.rows * groups, WARPS),
+                Launch(
+                    "place_digits",
+                    (counts, group_befores, totals),
+                    (groups,),
+                    scan,
+                    self.rows * (digits // some),
+                    max(1, scanned * some // 512),
+                ),
                 Launch(
                     "move_digits",
-                    (*source, befores, totals, *target),
+                    (*source, befores, group_befores, totals, *target),
                     sizes,
-                    {**digit, **wanted, "FIRST": number == 0},
-                    *of_blocks,
+                    constants,
+                    self.rows * blocks,
+                    WARPS,
                 ),
             ]
             source = target

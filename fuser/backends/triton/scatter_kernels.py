@@ -158,10 +158,8 @@ def _slower(eqn: Eqn, rows: int, count: int) -> str | None:
     count, then add, all updates of an element, of which there are many where elements are few."""
     if count >= MOST_TARGETS:
         return f"torch combines {count} rows"
-    if (
-        eqn.params["reduction"] in ("prod", "sum")
-        or radix_sort.moved(count, rows.bit_length()) <= radix_sort.MOST_MOVED
-    ):
+    seconds = radix_sort.seconds(count, rows.bit_length())
+    if eqn.params["reduction"] in ("prod", "sum") or seconds <= radix_sort.library_seconds(count):
         return None
     return f"torch's radix sort takes less for {count} targets among {rows}"
 

@@ -30,6 +30,7 @@ BLOCK = 1024  # elements of a block
 BLOCK_BYTES = 1 << 14  # of the arrays between the loops
 SHORT = 128  # elements along the vector for which several loops do not pay
 TILED = 16  # in tiles, whose rows lie in the cache
+UNROLLED, UNROLLED_OPS = 4, 8  # elements a step of a loop of numbers alone, and the operations up to which that pays
 
 
 def runs(kernel: Kernel, loops: Loops, least: int = SHORT) -> list[list[Scalar]]:
@@ -74,6 +75,8 @@ def write(
                 row = min(room, piece.strip_mining.length) if piece.tiling and piece.strip_mining else room
                 told = masking.narrowed(writer, run, leaving, lanes) or masking.halved(writer, run, leaving, row)
                 writer.pragma("omp simd" + told)
+            elif len(run) <= UNROLLED_OPS:
+                writer.pragma(f"GCC unroll {UNROLLED}")  # a jump for each load takes as long as the load
             masked = lanes and not single
             x = writer.count_masked("x", total, lanes) if masked else writer.count("x", "0", total)
             if single:
