@@ -321,9 +321,7 @@ class Accelerated(fast_path.WithPaths):
         context.precise, outside.control = how.precise, how.control
         if how.control is not None:
             how.control.begin(context)
-        outputs: list[Output] = []
-        trees: list[Any] = []
-        shared: list[Any] = []
+        outputs, trees, shared = list[Output](), list[Any](), list[Any]()
 
         def flat(*tracers: Any) -> list[Any]:
             with context.checks.active():
@@ -356,7 +354,8 @@ class Accelerated(fast_path.WithPaths):
         inside = [self._argument(context, leaf, tracers.get(n), n, names) for n, leaf in enumerate(leaves)]
         args, kwargs = tree.unflatten(structure, inside)
         args, kwargs = _merge(static, *held_arguments(args, kwargs, context.outside.keep_unchanged))
-        result = self._function(context)(*args, **kwargs)
+        with context.counting():
+            result = self._function(context)(*args, **kwargs)
         context.outside.check_unchanged()
         return result
 
@@ -414,8 +413,8 @@ class Accelerated(fast_path.WithPaths):
             return TracedArray(context, tracer, scalar=True, weak=type(leaf))
         if isinstance(leaf, np.generic):
             return TracedArray(context, tracer, scalar=True)
-        strides = getattr(leaf, "strides", None)
-        return context.argument(number, TracedArray(context, tracer, contiguous=is_dense(leaf), strides=strides))
+        dense, strides = is_dense(leaf), getattr(leaf, "strides", None)
+        return context.argument(number, TracedArray(context, tracer, contiguous=dense, strides=strides))
 
     def _followed(self, context: Context, leaf: Any, number: int, names: Any) -> Any:
         if not is_followed(leaf):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.interop.comparison import is_users_class
 from fuser.interop.numpy.context import untraceable
 from fuser.interop.outside import is_object
 from fuser.ir.source import current_source
@@ -42,8 +43,8 @@ def _described(leaf: Any) -> bool:
 
 
 def is_followed(leaf: Any) -> bool:
-    """Whether what an argument holds is read as the outside is: objects, and functions with their closures."""
-    return isinstance(leaf, _FOLLOWED) or is_object(leaf)
+    """Whether what an argument holds is read as the outside is: objects, classes, and functions with their closures."""
+    return isinstance(leaf, _FOLLOWED) or is_object(leaf) or (isinstance(leaf, type) and is_users_class(leaf))
 
 
 def is_dense(leaf: Any) -> bool:

@@ -100,7 +100,8 @@ class Signature:
             result = run(leaves, args, kwargs)
             if result is not STALE:
                 return result
-        return self.add(leaves)(leaves, args, kwargs)
+        result = self.add(leaves)(leaves, args, kwargs)
+        return self.in_numpy(leaves, args, kwargs) if result is STALE else result
 
     def take_path(self, args: tuple[Any, ...]) -> Any:
         """The path by which the native core answers calls with arguments like these; None where Python must."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import UnsupportedError
+from fuser.interop.classes import real_class
 from fuser.interop.numpy.context import untraceable
 from fuser.interop.numpy.times import TimeArray, as_result
 from fuser.interop.numpy.traced import TracedArray
@@ -56,12 +57,13 @@ def taken_apart(outside: Outside, result: Any) -> Any:
             return type(value)([within(v) for v in value])
         if type(value) is dict:
             return {key: within(v) for key, v in value.items()}
-        if not is_object(value) or type(value) is TracedArray or outside.stands(value):
+        real = real_class(type(value))
+        if real is None and (not is_object(value) or type(value) is TracedArray or outside.stands(value)):
             return value
         if id(value) in seen:
             raise _refused(value, "twice")
         seen.add(id(value))
-        return _Made(type(value), {name: attribute(v, value) for name, v in _attributes(value).items()})
+        return _Made(real or type(value), {name: attribute(v, value) for name, v in _attributes(value).items()})
 
     def attribute(value: Any, owner: Any) -> Any:
         made = within(value)
@@ -79,7 +81,7 @@ def _is_value(leaf: Any) -> bool:
 def _attributes(value: Any) -> dict[str, Any]:
     cls = type(value)
     slots = any("__slots__" in vars(base) for base in cls.__mro__[:-1])
-    if cls.__new__ is not object.__new__ or slots or not hasattr(value, "__dict__"):
+    if cls.__new__ is not object.__new__ or (slots and real_class(cls) is None) or not hasattr(value, "__dict__"):
         raise _refused(value, "of such a class")
     return dict(value.__dict__)
 

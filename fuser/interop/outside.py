@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fuser.interop.comparison import Comparison
+from fuser.interop.classes import is_simple, stand_in
+from fuser.interop.comparison import Comparison, is_users_class
 from fuser.interop.guards import Guards, Node, Reach, Test, path
 from fuser.interop.held import held, items_of, refuse_change
 from fuser.interop.impure import BUILTINS, Refusing, replacement
@@ -180,6 +181,8 @@ class Outside:
         self.require(number, Test.IS, value)
         if isinstance(value, type):
             self.comparison.of_class(value)
+            if is_users_class(value) and is_simple(value):
+                return stand_in(self, value, number)
         return value
 
     def _float(self, value: float, number: int, name: str) -> Any:

@@ -6,8 +6,10 @@ values enter the graph here when they first meet a traced one: scalars as litera
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,7 @@ class Context:
         self.arguments: list[tuple[Any, Any]] = []  # arrays of the caller's, by where they are (fuser.interop.writes)
         self.functions: dict[Any, Any] = {}  # what stands for each of NumPy's functions, one each
         self.most_operations: int | None = None  # that a trace may have; None: as many as there are
+        self.excess: Exception | None = None  # that there were more, which the function may have caught
         self.on_host = True  # whether NumPy's functions read the program's memory as it is
         self.draws: list[Any] | None = (
             None  # random numbers, inputs of the program; None where there is no call to draw them
@@ -97,10 +100,21 @@ class Context:
         trace: Any = tracer._trace if isinstance(tracer, StageTracer) else None
         if most is not None and trace is not None and len(trace.eqns) > most:
             line = current_source().short
-            raise TooManyOperations(
+            self.excess = TooManyOperations(
                 f"{self.name} has more than {most} operations by {line}, most likely of a loop in Python; "
                 f"use operations on whole arrays, {FALL_BACK}"
             )
+            raise self.excess
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """A block that raises TooManyOperations once there were too many, whatever the traced function makes of that."""
+        try:
+            yield
+        except Exception:
+            if self.excess is not None:
+                raise self.excess from None
+            raise
 
     def written(self) -> list[tuple[Any, Any]]:
         """The caller's arrays that the function has written to."""

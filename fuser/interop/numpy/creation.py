@@ -103,6 +103,11 @@ def _astype(context: Context, x: Any, dtype: Any, /, *, copy: bool = True, devic
     return astype(x, dtype, copy=copy)
 
 
+@implements(np.common_type)
+def _common_type(context: Context, *arrays: Any) -> Any:
+    return np.common_type(*[np.empty(0, x.dtype) for x in arrays])
+
+
 @implements(np.copy)
 def copy(context: Context, a: Any, order: str = "K", subok: bool = False) -> TracedArray:
     """`np.copy(a)`: an array that owns its memory."""

@@ -212,11 +212,16 @@ def _polyfit(
     powers = [fnp.ones_like(a.lifted(_DOUBLE))]
     for _ in range(deg):
         powers.append(powers[-1] * a.lifted(_DOUBLE))
-    columns = fnp.stack(powers[::-1], axis=-1)
-    scale = fnp.sqrt(fnp.sum(columns * columns, axis=0))
-    rcond = a.shape[0] * float(np.finfo(np.float64).eps) if rcond is None else rcond
-    sides = wrapped(context, columns / scale), wrapped(context, b.lifted(_DOUBLE))
+    return fitted(context, wrapped(context, fnp.stack(powers[::-1], axis=-1)), b, rcond)
+
+
+def fitted(context: Context, columns: Any, b: Any, rcond: float | None) -> TracedArray:
+    """The coefficients of the columns of a float64 matrix whose sum is closest to `b`; fewer independent columns are an event."""
+    matrix = columns.lifted(_DOUBLE)
+    scale = fnp.sqrt(fnp.sum(matrix * matrix, axis=0))
+    rcond = matrix.shape[0] * float(np.finfo(np.float64).eps) if rcond is None else rcond
+    sides = wrapped(context, matrix / scale), wrapped(context, b.lifted(_DOUBLE))
     solution, _, rank, _ = _by_numpy(context, np.linalg.lstsq, *sides, rcond)
-    notice(fnp.not_equal(rank.lifted(), deg + 1))
+    notice(fnp.not_equal(rank.lifted(), matrix.shape[1]))
     found = solution.lifted()
     return wrapped(context, found / (scale if b.ndim == 1 else scale[:, None]))

@@ -14,7 +14,7 @@ import numpy as np
 
 from fuser.interop.guards import Reach, Test
 from fuser.interop.impure import Refusing, replacement
-from fuser.interop.numpy import creation, dispatch, scipy
+from fuser.interop.numpy import creation, dispatch, polynomials, scipy
 from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import wrap_known
 from fuser.interop.numpy.layout import order_of
@@ -225,6 +225,8 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
         if scipy.has_stand_in(value):
             outside.require(number, Test.IS, value)
             return scipy.stand_in(value)
+        if (made := polynomials.stand_in(outside, value, number)) is not None:
+            return made
         if value is np.random:
             outside.require(number, Test.IS, value)
             return module.random
