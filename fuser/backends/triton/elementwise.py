@@ -49,7 +49,8 @@ class Line(Emitter):
             return self.finish({}, 1, 1, tile.hints)
         (axis,) = self.loops.parallel
         name, extent, count = self.axis_names[axis], self.extents[axis], self.loops.extents[axis]
-        whole = widest(self.kernel) if tile.hints else 1  # elements of one access
+        dense = any(abs(index.coefficient(axis)) == 1 for index in self._indices())
+        whole = widest(self.kernel) if tile.hints and dense else 1  # elements of one access
         self.axis_dims[axis] = frozenset("x")
         self.packs = frozenset("x") if _packed(tile) else NOWHERE
         self.masks["x"] = "inside"
