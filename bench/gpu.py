@@ -129,13 +129,16 @@ def _called(run: Run, name: str, function: Callable[..., Any], arguments: tuple[
 
 
 def kernels(run: Run) -> Cases:
-    """Generated kernels: right against float64, and their share of the rate of a copy. Of each form one comes first, then the others."""
+    """Generated kernels, and their share of the rate of a copy. Of each form one comes first, which is compared with float64; the others are
+    timed, as the host takes seconds for each."""
     forms: dict[str, list[Any]] = {}
     for case in static.cases():
         forms.setdefault(case[0].rstrip("0123456789 "), []).append(case)
     rounds = itertools.zip_longest(*(several[::-1] for several in forms.values()))
-    for name, function, types in (case for several in rounds for case in several if case is not None):
-        yield name, functools.partial(_measured, run, name, function, _resized(types) if run.dry else types)
+    for number, several in enumerate(rounds):
+        for name, function, types in (case for case in several if case is not None):
+            sized = _resized(types) if run.dry else types
+            yield name, functools.partial(_measured, run, name, function, sized, judged=run.dry or number == 0)
 
 
 def products(run: Run) -> Cases:
@@ -254,14 +257,21 @@ PARTS: dict[str, tuple[Callable[[Run], Cases], float]] = {  # and its share of t
 
 
 def _measured(
-    run: Run, name: str, function: Callable[..., Any], types: tuple[ArrayType, ...], flops: int = 0, peer: str = ""
+    run: Run,
+    name: str,
+    function: Callable[..., Any],
+    types: tuple[ArrayType, ...],
+    flops: int = 0,
+    peer: str = "",
+    judged: bool = True,
 ) -> Row:
     arrays = [_drawn(n, t) for n, t in enumerate(types)]
     placed = tuple(map(_put, arrays))
     compiled = fuser.jit(function, backend="triton")
     row: Row = {}
     results = [to_numpy(x) for x in _leaves(compiled(*placed))]
-    if "attention" not in name or math.prod(types[0].shape[:3]) * types[0].shape[1] <= CHECKED:
+    small = "attention" not in name or math.prod(types[0].shape[:3]) * types[0].shape[1] <= CHECKED
+    if judged and small:
         row |= _judged(results, function, arrays)
     row["seconds"] = run.seconds(compiled, placed)
     if flops:

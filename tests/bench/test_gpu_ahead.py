@@ -1,0 +1,33 @@
+"""Kernels of a GPU's benchmark, compiled where there is no GPU."""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+
+import pytest
+
+from bench import gpu, gpu_ahead
+from fuser import config
+from fuser.backends.triton.device import code
+from tests.gpu import every_case
+
+pytestmark = pytest.mark.xdist_group("triton")
+
+
+def test_what_a_run_compiles_is_on_disk_before_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = code._loaded
+    monkeypatch.setattr(gpu, "PARTS", {"calls": gpu.PARTS["calls"]})
+    monkeypatch.setattr(every_case, "SUITES", ("eager",))
+    jobs = gpu_ahead.record(90)
+    assert code._loaded is loaded and len(jobs) == len({job.key for job in jobs}) > 5
+    assert {(job.platform, job.arch) for job in jobs} == {("cuda", 90)}
+    file = tmp_path / "kernels.pickle"
+    file.write_bytes(pickle.dumps(jobs[:3]))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    with config.using(cache_dir=str(tmp_path / "fuser")):
+        assert gpu_ahead.main(["compile", str(file), "--processes", "1"]) == 0
+        kept = {path.suffix for path in (tmp_path / "triton").glob("*/*")}
+        assert kept == set(gpu_ahead.KEPT)
+        assert len(list((tmp_path / "triton").glob("*/*.cubin"))) >= 3
+        assert gpu_ahead.compiled(jobs[:3], 1) == 0
