@@ -91,7 +91,7 @@ int cuGraphExecUpdate_v2(Exec *exec, Graph *graph, void *info) {
     return 0;
 }
 int cuGraphLaunch(Exec *exec, void *stream) {
-    counts.calls++, counts.graphs++;
+    counts.calls++, counts.graphs++, counts.programs += exec->graph->programs;
     Task task = {.kind = GRAPH, .graph = {exec->graph}};
     return refuse_launches ? FAILED : execute ? enqueue(stream, &task) : 0;
 }

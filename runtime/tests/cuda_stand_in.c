@@ -89,7 +89,7 @@ typedef struct Task {
     };
 } Task;
 typedef struct { Task *tasks; int count, room; } Queue;
-struct Graph { Queue nodes; int dead, branches, last[BRANCHES], joined[BRANCHES]; }; /* of each branch its last node, and the last that the first branch waits for; nodes are counted from 1 */
+struct Graph { Queue nodes; long programs; int dead, branches, last[BRANCHES], joined[BRANCHES]; }; /* of each branch its last node, and the last that the first branch waits for; nodes are counted from 1 */
 typedef struct { Queue queue; uint64_t before, done, sequence, clock[STREAMS]; Graph *capturing; int known, dependency, branch, device, busy, invalid, branches[BRANCHES]; } Stream; /* `before` the queue: tasks that are done and gone; `branches`: streams whose clocks are those of its graphs' branches */
 typedef struct { int stream; uint64_t position, clock[STREAMS]; Graph *graph; int branch, node; } Event; /* with a graph: recorded while it was captured */
 
@@ -623,10 +623,12 @@ static int lies_within(const Module *module, const Entry *entry, const uint64_t 
     return 0;
 }
 int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
-    counts.calls++, counts.launches++, counts.programs += x;
+    Graph *captured = streams[of(stream)].capturing;
+    counts.calls++, counts.launches++;
+    *(captured ? &captured->programs : &counts.programs) += x; /* a graph's are counted when it is launched */
     if (refuse_launches) return FAILED;
     if (elsewhere()) return FOREIGN;
-    if (!execute && !streams[of(stream)].capturing) return 0;
+    if (!execute && !captured) return 0;
     int count = function->module ? function->entry->count : 4;
     Task task = {.kind = KERNEL, .kernel = {function, calloc(count + 1, 8)}};
     for (int k = 0; k < count; k++) {
