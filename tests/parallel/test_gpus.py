@@ -113,9 +113,7 @@ def test_a_sum_sends_what_a_ring_sends(device: Any) -> None:
         device.reset()
         for _ in range(6):
             total(x).block_until_ready()
-        assert (device.counts().get("graphs", 0) > 0) == (
-            rows == 8192
-        )  # two transfers and a sum, or one transfer and a sum
+        assert device.counts()["graphs"] > 0  # of transfers and a sum
 
 
 def test_more_devices_than_one_expression_adds(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
