@@ -46,6 +46,7 @@ from fuser.partition.review import copied, refusal, suspicious, total, worth_it
 from fuser.partition.structure import structure
 
 ATTEMPTS = 3  # at computing values again, each without the readers that did not take the last ones in
+PRICED = 32  # times each equation of a kernel is priced, in each piece, on average, while it is seen whether its parts take less
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
 
@@ -343,11 +344,13 @@ class _Priced(Grouping):
     def __init__(self, graph: Graph, backend: Any, forms: dict[Var, LoopForm | str]) -> None:
         super().__init__(graph, backend, forms)
         self.priced: dict[frozenset[Eqn], float | None] = {}
+        self.left = PRICED * len(graph.eqns)  # equations that are priced before all further merges are refused
 
     def price(self, candidate: Candidate) -> float | None:
         """The seconds of a candidate's kernel."""
         key = frozenset(candidate.eqns)
         if key not in self.priced:
+            self.left -= len(key) * max(1, candidate.pieces)  # each piece has a loop of them all
             known = candidate.kind in FUSIBLE
             self.priced[key] = self.backend.seconds(_finish(candidate, self.views, "k")) if known else None
         return self.priced[key]
@@ -355,6 +358,8 @@ class _Priced(Grouping):
     def _blocker(self, a: Candidate, b: Candidate) -> str | None:
         if (reason := super()._blocker(a, b)) is not None:
             return reason
+        if self.left <= 0:
+            return f"more than {PRICED} estimates for each operation of a kernel take too long"
         return refusal(a, b, join(copied(a), copied(b), self.uses), self.price)
 
 
