@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton.aot import WARP, disassembled, fitted, resource_usage
+from fuser.backends.triton.aot import disassembled, fitted, resource_usage
 from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.launch import warps as warps_on
 from fuser.backends.triton.matmul import extents
 from fuser.backends.triton.product_cost import START, choose
-from fuser.backends.triton.target import MACHINES, Machine
+from fuser.backends.triton.target import MACHINES, WARP, Machine
 from fuser.errors import ToolchainError
 from fuser.ir.primitive import Fusion
 from fuser.ops.attention import attention_p
@@ -123,6 +124,7 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
         except Exception as error:
             raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
         sides = ("ROWS", "M_BLOCK", "N_BLOCK", *(["BLOCK"] if "COLUMNS" in launch.constants else []))
+        launch = replace(launch, warps=warps_on(launch, machine.platform))
         block = launch.columns * math.prod(launch.constants.get(side, 1) for side in sides)
         trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
