@@ -27,6 +27,7 @@ from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
 from fuser.kernel.relative_sums import with_relative_sums
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.kernel.sum_digits import with_unrounded_sums
 from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup
 
@@ -63,7 +64,7 @@ def _of_launch(launch: Launch) -> Schedule:
 
 def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
     """The Triton file of a kernel, and how this call of it is launched; `asked` are transforms that the user wants."""
-    kernel = decompose(kernel, spell.TABLE.has)
+    kernel = decompose(with_unrounded_sums(kernel), spell.TABLE.has)
     if kernel.loop is not None and len(kernel.parallel) > 1:
         kernel = flattened(kernel)
     functions, scratch = _functions(kernel, arrange(kernel), asked)
