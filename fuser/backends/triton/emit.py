@@ -19,7 +19,7 @@ from fuser.backends.triton.long_rows import LongRows
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import lower_product
 from fuser.backends.triton.product import product
-from fuser.backends.triton.reductions import Rows, held_words, scans_of
+from fuser.backends.triton.reductions import held_words, scans_of, whole_rows
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
@@ -108,7 +108,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held, scans, together)
     if tile is not None:
         tile = tile.asked(asked, reduced)
-        return [Rows(kernel, loops, kernel.name, tile).write()], {}
+        return [whole_rows(kernel, loops, tile)], {}
     long_row = not along_rows and not asked.tile
     widest_read = (
         4

@@ -115,6 +115,17 @@ class Function:
     launch: Launch
     scratch: list[tuple[int, Any]] = field(default_factory=list)
 
+    def with_choices(self, choices: Sequence[Launch]) -> Function:
+        """The function, launched as the first of these that a GPU has registers for."""
+        first, *smaller = (replace(launch, smaller=()) for launch in choices)
+        return replace(self, launch=replace(first, smaller=tuple(smaller)))
+
+
+def either(functions: Sequence[Function]) -> Function:
+    """The first of functions that do the same, with the others for GPUs that have no registers, shared memory or copies for it."""
+    together = Function("\n\n\n".join(function.text for function in functions), functions[0].launch)
+    return together.with_choices([choice for function in functions for choice in function.launch.choices])
+
 
 class Emitter(BlockEmitter):
     """Writes one function. Nodes vary along dimensions of the block."""
