@@ -54,6 +54,17 @@ def test_bytes_and_operations_by_hand() -> None:
     assert found.seconds == pytest.approx(1e-6 + found.arithmetic) and found.limiter == "arithmetic"
 
 
+def test_short_rows_side_by_side_are_padded_each() -> None:
+    """Rows of 50, which a value of a column keeps apart, take whole vectors each; of the same numbers in one run only the last does."""
+    x, scale = np.ones((30, 40, 50), np.float32), np.ones(50, np.float32)
+    target = replace(TARGET, launch=0.0, loop=0.0)
+    seconds = lambda function, *given: estimate(kernels(function, *given)[0], target).arithmetic  # type: ignore[union-attr]
+    with fuser.config.using(fuel=9):  # the price keeps the product out of the kernel
+        apart = seconds(lambda x, s: fnp.min(x, axis=0) * s, x, scale)
+    run = seconds(lambda x: fnp.min(x, axis=0), x)
+    assert apart == pytest.approx(run * 64 / 50, rel=0.05)
+
+
 def test_wide_numbers_take_as_long_as_several() -> None:
     with fuser.config.using(enable_x64=True):
         wide = only(lambda x: fnp.exp(x), np.ones(4000))
