@@ -55,14 +55,19 @@ def test_bytes_and_operations_by_hand() -> None:
 
 
 def test_short_rows_side_by_side_are_padded_each() -> None:
-    """Rows of 50, which a value of a column keeps apart, take whole vectors each; of the same numbers in one run only the last does."""
-    x, scale = np.ones((30, 40, 50), np.float32), np.ones(50, np.float32)
+    """Rows of 50, which a value of a column keeps apart, take as long as rows of 64; of the same numbers in one run none is padded."""
     target = replace(TARGET, launch=0.0, loop=0.0)
-    seconds = lambda function, *given: estimate(kernels(function, *given)[0], target).arithmetic  # type: ignore[union-attr]
+
+    def seconds(function: Callable[..., Any], columns: int) -> float:
+        found = estimate(kernels(function, np.ones((30, 40, columns), np.float32))[0], target)
+        assert found is not None
+        return found.arithmetic
+
     with fuser.config.using(fuel=9):  # the price keeps the product out of the kernel
-        apart = seconds(lambda x, s: fnp.min(x, axis=0) * s, x, scale)
-    run = seconds(lambda x: fnp.min(x, axis=0), x)
-    assert apart == pytest.approx(run * 64 / 50, rel=0.05)
+        apart = [seconds(lambda x: fnp.min(x, axis=0) * fnp.arange(float(x.shape[2])), n) for n in (50, 64)]
+    run = [seconds(lambda x: fnp.min(x, axis=0), n) for n in (50, 64)]
+    assert apart[0] == pytest.approx(apart[1])
+    assert run[0] == pytest.approx(run[1] * 50 / 64)
 
 
 def test_wide_numbers_take_as_long_as_several() -> None:
