@@ -1,7 +1,6 @@
 // What pow_avx512.h has of its own for floats, within 1.06 ulp: minimax polynomials, by Lawson's algorithm, and numbers of 14 bits in
 // the high table.
 #define LANES(x) ((lanes_w){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x})
-#define OF_FLOAT(name) __builtin_ia32_##name##ps512_mask
 #define LOG2E LANES(0x1.715476p+0f)
 #define LOG2E_REST LANES(0x1.4ae0c0p-26f)
 #define LAYER 18
