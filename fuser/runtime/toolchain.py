@@ -26,14 +26,15 @@ from fuser.runtime import compilers, sources
 from fuser.runtime.cache import DiskCache, default_cache, digest
 from fuser.runtime.core import native
 from fuser.runtime.device import cpu_count
-from fuser.runtime.flags import FLAGS, OPENMP, PORTABLE, linking
+from fuser.runtime.flags import FLAGS, LIBRARIES, OPENMP, PORTABLE, linking
+from fuser.runtime.linking import without_libraries
 
 CANDIDATES = ("cc", "gcc", "clang")
 _thread_counts: list[ctypes.c_int] = []  # in the libraries that have been loaded
 _forked = False
 _locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)  # by library key
 os.register_at_fork(after_in_child=_locks.clear)
-_FORMAT = 1  # to be raised when the meaning of a cached library changes though its text does not
+_FORMAT = 2  # to be raised when the meaning of a cached library changes though its text does not
 _SHARES = re.compile(r"#pragma omp (parallel|for)|\bomp_\w+\(|\bteam_\w+\(")  # what a text has whose work threads share
 THREADS = "__attribute__((weak)) int fuser_threads = 1;"  # how a text declares the number of threads that it may use; `load_shared` sets it
 
@@ -110,29 +111,46 @@ def _ended(status: int) -> str:
 def tuning(path: str) -> tuple[str, ...]:
     """What more the compiler is told of the processor: gcc compiles for one that is newer than itself as for the nearest that it
     knows, but tunes as for any, and then reads no elements at computed indices in vectors. Asked once per compiler and processor."""
-    key = f"compiler tuning {path} {compiler_version(path)} {processor()}"
-    known = default_cache().get_json(key)
-    if not isinstance(known, str):
-        import subprocess
-
-        asked = [path, "-march=native", "-E", "-v", "-x", "c", os.devnull]
-        try:
-            done = subprocess.run(
-                asked,
-                env=whole_environment(),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=60,
-                check=False,
-            )
-            found = dict(re.findall(r" -m(arch|tune)=(\S+)", done.stderr))
-        except (OSError, subprocess.SubprocessError):
-            found = {}  # it is compiled with all the same
-        nearest = found.get("arch", "")
-        known = nearest if found.get("tune") == "generic" and not nearest.startswith("x86-64") else ""
-        default_cache().put_json(key, known)
+    output = _asked(path, f"compiler tuning {processor()}", "-march=native", "-E", "-v", "-x", "c", os.devnull)
+    found = dict(re.findall(r" -m(arch|tune)=(\S+)", output))
+    nearest = found.get("arch", "")
+    known = nearest if found.get("tune") == "generic" and not nearest.startswith("x86-64") else ""
     return (f"-mtune={known}",) if known else ()
+
+
+@functools.cache
+def _linker(path: str) -> str:
+    """The path of the linker that the compiler calls; nothing where it is not GNU's compiler for Linux."""
+    if linking(compiler_version(path)) == LIBRARIES:
+        return ""
+    import shutil
+
+    return shutil.which(_asked(path, "compiler linker", "-print-prog-name=ld").strip()) or ""
+
+
+def _asked(path: str, what: str, *arguments: str) -> str:
+    """What the compiler says to these arguments, asked once per installed compiler; nothing where it cannot be run."""
+    key = f"{what} {path} {compiler_version(path)} {' '.join(arguments)}"
+    known = default_cache().get_json(key)
+    if isinstance(known, str):
+        return known
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            env=whole_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+    except (OSError, subprocess.SubprocessError):
+        said = ""
+    default_cache().put_json(key, said)
+    return said
 
 
 @functools.cache
@@ -365,14 +383,17 @@ def _compile(compiler: str, texts: Sequence[str], key: str, cache: DiskCache) ->
             flags, version = (*FLAGS, *tuning(compiler)), compiler_version(compiler)
             team = (_team_object(compiler),) if _has_team(texts, version) else ()
             flags += ("-DFUSER_TEAM",) if team else ()
-            compile_to = [compiler, *flags, "-o", target]
-            if len(texts) == 1:
-                final = [*compile_to, files[0], *team, *linking(version)]
+            linker = _linker(compiler)
+            if len(texts) == 1 and not linker:
+                final = [compiler, *flags, "-o", target, files[0], *team, *linking(version)]
             else:
                 objects = [f"{source}.o" for source in files]
                 parts = [[compiler, *flags, "-c", "-o", o, source] for o, source in zip(objects, files)]
                 compilers.run(parts, files, keep, folder)
-                final = [*compile_to, *objects, *team, *linking(version)]
+                objects += team
+                final = [compiler, *flags, "-o", target, *objects, *linking(version)]
+                if linker and all(map(os.path.isfile, objects)):
+                    final = without_libraries(linker, objects, target) or final
             compilers.run([final], files[:1], keep, folder)
             if not os.path.isfile(target):
                 raise ToolchainError(

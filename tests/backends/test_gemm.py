@@ -268,22 +268,23 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
         np.testing.assert_allclose(results[0].astype(np.float64), exact, rtol, atol=1e-2)
 
 
-@pytest.mark.parametrize("level", [*prebuilt.LEVELS, "v4 without dots"])
+@pytest.mark.parametrize("level", [*prebuilt.LEVELS, "v4 without dots", "native"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_small_integers_are_multiplied_in_pairs_and_wrap_around(level, dtype, monkeypatch) -> None:
+def test_small_integers_are_multiplied_in_pairs_or_fours_and_wrap_around(level, dtype, monkeypatch) -> None:
     """By each of the instructions that there are, the lowest and the highest numbers included."""
-    if not prebuilt.LEVELS[level[:2]] <= set(toolchain.processor().split()):
+    if level != "native" and not prebuilt.LEVELS[level[:2]] <= set(toolchain.processor().split()):
         pytest.skip(f"this processor has not what {level} needs")
     kind, wide = np.dtype(dtype), np.dtype("int32")
     text = gemm_text(kind, wide)
-    assert "#define PAIRED" in text
+    assert "#define PAIRED" in text and ("#define FOURFOLD" in text) == (kind.itemsize == 1)
     if level == "v4 without dots":
         text = text.replace('__builtin_cpu_supports("avx512vnni") != 0', "0")
-    flags = [f"-march=x86-64-{level[:2]}" if flag == "-march=native" else flag for flag in toolchain.FLAGS]
+    march = "-march=native" if level == "native" else f"-march=x86-64-{level[:2]}"
+    flags = [march if flag == "-march=native" else flag for flag in toolchain.FLAGS]
     monkeypatch.setattr(toolchain, "FLAGS", tuple(flags))
     library = toolchain.load_shared(toolchain.compile_shared(text).path)
     rng, ends = np.random.default_rng(0), np.iinfo(kind)
-    for m, k, n in (*FORMS.values(), (70, 1, 50), (65, 1027, 49)):
+    for m, k, n in (*FORMS.values(), (70, 1, 50), (65, 1027, 49), (100, 9001, 130)):
         for low, high in ((ends.min, ends.max), (ends.min, ends.min)):
             a, b = (rng.integers(low, high, s, kind, endpoint=True) for s in ((m, k), (k, n)))
             exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64).astype(np.int32)

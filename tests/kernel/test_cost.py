@@ -54,6 +54,22 @@ def test_bytes_and_operations_by_hand() -> None:
     assert found.seconds == pytest.approx(1e-6 + found.arithmetic) and found.limiter == "arithmetic"
 
 
+def test_short_rows_side_by_side_are_padded_each() -> None:
+    """Rows of 50, which a value of a column keeps apart, take as long as rows of 64; of the same numbers in one run none is padded."""
+    target = replace(TARGET, launch=0.0, loop=0.0)
+
+    def seconds(function: Callable[..., Any], columns: int) -> float:
+        found = estimate(kernels(function, np.ones((30, 40, columns), np.float32))[0], target)
+        assert found is not None
+        return found.arithmetic
+
+    with fuser.config.using(fuel=9):  # the price keeps the product out of the kernel
+        apart = [seconds(lambda x: fnp.min(x, axis=0) * fnp.arange(float(x.shape[2])), n) for n in (50, 64)]
+    run = [seconds(lambda x: fnp.min(x, axis=0), n) for n in (50, 64)]
+    assert apart[0] == pytest.approx(apart[1])
+    assert run[0] == pytest.approx(run[1] * 50 / 64)
+
+
 def test_wide_numbers_take_as_long_as_several() -> None:
     with fuser.config.using(enable_x64=True):
         wide = only(lambda x: fnp.exp(x), np.ones(4000))

@@ -18,6 +18,7 @@ from fuser.errors import ToolchainError
 from fuser.runtime import compilers, toolchain
 from fuser.runtime.cache import default_cache
 from fuser.runtime.device import cpu_count
+from fuser.runtime.linking import without_libraries
 
 ADD = "int add(int a, int b) { return a + b; }\n"
 
@@ -419,3 +420,42 @@ def test_compilers_start_while_another_thread_changes_the_environment(tmp_path):
     finally:
         ended.set()
         thread.join()
+
+
+NEEDS = "double lgamma(double); double f(double x) { return lgamma(x); }\n"
+CLEARS = "void *memset(void *, int, unsigned long); void f(double *x, long n) { memset(x, 0, 8 * n); }\n"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other linkers are the compiler's own matter")
+@pytest.mark.parametrize(("text", "needed"), [(ADD, False), (CLEARS, False), (NEEDS, True)])
+def test_libraries_are_linked_where_something_of_theirs_is_called(text, needed):
+    path = toolchain.compile_shared(text).path
+    said = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+    assert ("NEEDED" in said) == needed
+    library = toolchain.load_shared(path)
+    if text is NEEDS:
+        library.f.restype, library.f.argtypes = ctypes.c_double, [ctypes.c_double]
+        assert library.f(5.0) == pytest.approx(np.log(24))
+    if text is CLEARS:
+        numbers = np.ones(3)
+        library.f(numbers.ctypes.data_as(ctypes.c_void_p), ctypes.c_long(2))
+        assert numbers.tolist() == [0, 0, 1]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other linkers are the compiler's own matter")
+def test_a_name_that_another_object_keeps_to_itself_is_not_found_there(tmp_path):
+    texts = {
+        "a": "static int g(void) { return 1; } int h(void) { return g(); }",
+        "b": "int g(void); int f(void) { return g(); }",
+    }
+    objects = []
+    for name, text in texts.items():
+        (tmp_path / f"{name}.c").write_text(text)
+        objects.append(str(tmp_path / f"{name}.o"))
+        subprocess.run(
+            [toolchain.find_compiler(), "-O0", "-fPIC", "-c", "-o", objects[-1], tmp_path / f"{name}.c"], check=True
+        )
+    assert without_libraries("ld", objects[:1], "t.so") is not None
+    assert without_libraries("ld", objects, "t.so") is None
+    (tmp_path / "odd.o").write_bytes(b"\xcf\xfa\xed\xfe another format")
+    assert without_libraries("ld", [objects[0], str(tmp_path / "odd.o")], "t.so") is None

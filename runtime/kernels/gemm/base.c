@@ -34,12 +34,21 @@
 #define DR 4
 #endif
 #define VL (BYTES / (int)sizeof(T))
-// Elements that lie together in a step of packed panels: two of 16 bits, which one instruction multiplies and adds up.
+// Elements that lie together in a step of packed panels: two of 16 bits, which one instruction multiplies and adds up, or four of 8
+// bits (FOURFOLD), where the processor has that, which is found out at run time if the text was compiled for others too.
 #if defined(PAIRED) && !defined(BY_TABLES) && (defined(__AVX512BW__) || (defined(__AVX2__) && BYTES == 32))
 #define PAIR 2
 #else
 #define PAIR 1
 #endif
+#if PAIR == 1 || !defined(FOURFOLD) || BYTES < 64
+#define QUADS 0
+#elif defined(__AVX512VNNI__)
+#define QUADS 1
+#else
+#define QUADS (__builtin_cpu_supports("avx512vnni") != 0)
+#endif
+#define GROUP (QUADS ? 4 : PAIR)
 #define FUSED __attribute__((optimize("fp-contract=fast")))
 #define INSIDE static inline __attribute__((always_inline)) FUSED
 

@@ -2,7 +2,7 @@
 // are packed, and a tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of at most KC in a
 // fixed order, so results do not depend on the number of threads.
 #define NR (NV * VL)
-#define KC (PAIR * 2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
+#define KC (GROUP * 2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
 #define PANELS 32  // of MR rows that a thread packs at a time, at most
 #define LEAST_SYMMETRIC 192  // rows of a symmetric product from which it pays to compute half of it
 #define WHOLE_BLOCKS (NV == 4 ? 64 : 48)  // columns that come out even for all tiles
@@ -11,10 +11,26 @@
 #define FEW_PANELS 2  // of B, for which A, where its columns lie dense, is not packed
 #define STRIP (16 << 20)  // bytes of B that are packed at a time, about: for each strip A is packed once more
 
+// What a step adds to a sum; what it adds to the part that all rows have too much, and how that is taken away in the end.
 #define MULTIPLY_ADD(sums, a, row) (sums + a * row)
+#define MULTIPLY_ADD_EXCESS(excess, row) excess
+#define MULTIPLY_ADD_LESS(sums, excess) sums
+#define ADD_PAIRS_EXCESS(excess, row) excess
+#define ADD_PAIRS_LESS(sums, excess) sums
+#define DOT_PAIRS_EXCESS(excess, row) excess
+#define DOT_PAIRS_LESS(sums, excess) sums
 #if PAIR > 1 && BYTES == 64
 #define ADD_PAIRS(sums, a, row) (sums + (vec)_mm512_madd_epi16(_mm512_set1_epi32(a), (__m512i)row))
 #define DOT_PAIRS(sums, a, row) (vec)_mm512_dpwssd_epi32((__m512i)sums, _mm512_set1_epi32(a), (__m512i)row)
+// The instruction takes one factor without and one with a sign. Of A, whose highest bits are turned, it is the one that B's is not:
+// each is 128 too much (or too little), so that each sum has 128 times those of B too much.
+#define SIGNED ((IN)-1 < 0)
+#define DOT_QUADS_OF(sums, a, row)                                                                                     \
+  (vec)(SIGNED ? _mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(a), (__m512i)row)                                  \
+               : _mm512_dpbusd_epi32((__m512i)sums, (__m512i)row, _mm512_set1_epi32(a)))
+#define DOT_QUADS(sums, a, row) DOT_QUADS_OF(sums, a, row)
+#define DOT_QUADS_EXCESS(excess, row) DOT_QUADS_OF(excess, (int)0x80808080u, row)
+#define DOT_QUADS_LESS(sums, excess) (sums - excess)
 #elif PAIR > 1
 #define ADD_PAIRS(sums, a, row) (sums + (vec)_mm256_madd_epi16(_mm256_set1_epi32(a), (__m256i)row))
 #endif
@@ -22,7 +38,8 @@
 // A tile of MR rows and V vectors. Of A either MR elements lie together, or (FOUR) four of each row.
 #define TILE(NAME, V, ROW, STEP, MULTIPLY_ADD)                                                                         \
   static FUSED void NAME(int64_t k, const T *restrict a, const T *restrict b, T *restrict c, int64_t ldc, int add) {    \
-    vec acc[MR][V];                                                                                                    \
+    vec acc[MR][V], excess[V];                                                                                         \
+    _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) excess[v] = (vec){0};                                          \
     _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
       _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0};                                        \
       __builtin_prefetch(c + i * ldc, 1);                                                                              \
@@ -32,6 +49,7 @@
       _Pragma("GCC unroll 4") for (int q = 0; q < 4; ++q, b += NR) {                                                   \
         vec row[V];                                                                                                    \
         _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) row[v] = *(const vec *)(b + v * VL);                       \
+        _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) excess[v] = MULTIPLY_ADD##_EXCESS(excess[v], row[v]);      \
         _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                        \
           _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = MULTIPLY_ADD(acc[i][v], a[i * ROW + q * STEP], row[v]); \
         }                                                                                                              \
@@ -39,8 +57,9 @@
     _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
       _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) {                                                            \
         vec *d = (vec *)(c + i * ldc + v * VL);                                                                        \
-        if (add) *d += acc[i][v];                                                                                      \
-        else *d = acc[i][v];                                                                                           \
+        const vec sum = MULTIPLY_ADD##_LESS(acc[i][v], excess[v]);                                                     \
+        if (add) *d += sum;                                                                                            \
+        else *d = sum;                                                                                                 \
       }                                                                                                                \
     }                                                                                                                  \
   }
@@ -62,6 +81,9 @@ static const tile tiles[2][NV] = TABLE(tile);
 #elif BYTES == 32
 ALL_TILES(tile, ADD_PAIRS)
 static const tile tiles[2][NV] = TABLE(tile);
+#elif defined(__AVX512VNNI__) && defined(FOURFOLD)
+ALL_TILES(tile, DOT_QUADS)
+static const tile tiles[2][NV] = TABLE(tile);
 #elif defined(__AVX512VNNI__)
 ALL_TILES(tile, DOT_PAIRS)
 static const tile tiles[2][NV] = TABLE(tile);
@@ -69,7 +91,11 @@ static const tile tiles[2][NV] = TABLE(tile);
 ALL_TILES(added, ADD_PAIRS)
 #pragma GCC push_options
 #pragma GCC target("avx512vnni")
+#ifdef FOURFOLD
+ALL_TILES(dotted, DOT_QUADS)
+#else
 ALL_TILES(dotted, DOT_PAIRS)
+#endif
 #pragma GCC pop_options
 static const tile both[2][2][NV] = {TABLE(added), TABLE(dotted)};
 #define tiles both[__builtin_cpu_supports("avx512vnni") != 0]
@@ -104,7 +130,7 @@ static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b,
 }
 
 // What k elements of a sum are in a panel: steps, filled up with zeros to a multiple of four.
-static inline int64_t steps_of(int64_t k) { return parts(k, 4 * PAIR) * 4; }
+static inline int64_t steps_of(int64_t k) { return parts(k, 4 * GROUP) * 4; }
 #ifdef BY_TABLES
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);  // these: tables.c
 static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q);
@@ -279,7 +305,7 @@ static inline void multiply(const job *j, int64_t ic, int64_t pc, const T *pa, c
 static void pack_panels(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *pb) {
   const int64_t deep = steps_of(k), rows = packs_across(j) ? PACKED_ROWS : k;
   for (int64_t p = 0; p < k; p += rows)
-    for (int64_t x = 0; x < n; x += NR) pack_b(j, pc + p, jc + x, least(rows, k - p), n - x, pb + x * deep + p / PAIR * NR);
+    for (int64_t x = 0; x < n; x += NR) pack_b(j, pc + p, jc + x, least(rows, k - p), n - x, pb + x * deep + p / GROUP * NR);
 }
 
 // How far a team is with a strip of columns: panels that are being packed, or are packed, and blocks that are worked on.
@@ -336,7 +362,7 @@ static FUSED void share(const job *j, cuts cut, T *pb, int64_t jc) {
   int64_t *const packing = strip ? &strip->packing : 0, *const working = strip ? &strip->working : 0;
   for (int64_t t = following(packing, -1); t < cut.steps * tasks; t = following(packing, t)) {
     const int64_t step = t / tasks, p = t % tasks / pieces * down, x = t % pieces * across, k = least(kc, K - step * kc);
-    T *const panels = pb + step * cut.deep * padded + p / PAIR * NR;
+    T *const panels = pb + step * cut.deep * padded + p / GROUP * NR;
     for (int64_t c = x; p < k && c < least(n, x + across); c += NR)
       pack_b(j, step * kc + p, jc + c, least(down, k - p), n - c, panels + c * steps_of(k));
     if (strip) __atomic_add_fetch(&strip->packed, 1, __ATOMIC_RELEASE);
@@ -363,7 +389,7 @@ static FUSED void share(const job *j, cuts cut, T *pb, int64_t jc) {
 
 static void packed_product(const job *j, int threads) {
   const int64_t M = j->M, N = j->N, K = j->K;
-  const int64_t steps = parts(K, KC), kc = steps_of(parts(K, steps)) * PAIR, panels = parts(M, MR);
+  const int64_t steps = parts(K, KC), kc = steps_of(parts(K, steps)) * GROUP, panels = parts(M, MR);
   const int64_t strips = most(1, parts(N, NR) * NR * steps * kc * (int64_t)sizeof(T) * 2 / (3 * STRIP));
   const int64_t nc = parts(parts(N, NR), strips) * NR;
   const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
@@ -481,7 +507,7 @@ static void flat_strip(const job *j, const T *pa, int64_t kc, int64_t c0, int64_
 }
 
 static void flat_product(const job *j, int threads) {
-  const int64_t kc = steps_of(parts(j->K, parts(j->K, KC))) * PAIR, most_of = FLAT_BLOCK / (kc * (int64_t)sizeof(T)) / NR * NR;
+  const int64_t kc = steps_of(parts(j->K, parts(j->K, KC))) * GROUP, most_of = FLAT_BLOCK / (kc * (int64_t)sizeof(T)) / NR * NR;
   const int64_t strips = parts(parts(j->N, most_of), threads) * threads, width = parts(parts(j->N, NR), strips) * NR;
   const int64_t count = parts(j->N, width), steps = parts(j->K, kc);
   T *const pa = room(PACKED_A, flat_rows(j) * steps * kc);

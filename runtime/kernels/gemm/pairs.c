@@ -1,10 +1,14 @@
-// Panels of small integers: a step has two elements of a row of A, or of a column of B, as halves of 32 bits. Products of two
+// Panels of integers of 16 bits, and of 8 where there is no instruction for four: a step has two elements of a row of A, or of a column of B, as halves of 32 bits. Products of two
 // halves each, added up, are one instruction; sums wrap around, as those of int32 do.
 #if PAIR == 2
 static inline T pair(IN low, IN high) { return (T)((uint16_t)LOAD(low) | (uint32_t)LOAD(high) << 16); }
 
 // Columns of A that lie dense: MR rows of a step together. Else four steps of each row.
 static void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q) {
+  if (QUADS) {
+    pack_quads_of_a(j, ic, pc, m, k, q);
+    return;
+  }
   const int64_t ra = j->ra, ca = j->ca, deep = steps_of(k);
   for (int64_t i = 0; i < m; i += MR, q += MR * deep) {
     const IN *const A = j->A + (ic + i) * ra + pc * ca;
@@ -33,6 +37,10 @@ static void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T
 }
 
 static void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q) {
+  if (QUADS) {
+    pack_quads_of_b(j, pc, jc, k, n, q);
+    return;
+  }
   const int64_t rb = j->rb, cb = j->cb, columns = least(n, NR);
   const IN *const B = j->B + pc * rb + jc * cb;
   for (int64_t p = 0; p < steps_of(k); ++p, q += NR) {

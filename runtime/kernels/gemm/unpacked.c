@@ -7,6 +7,7 @@
 #define MANY 256  // rows that are many
 #define WIDE_RESULT (4 * VL)  // rows and columns of a product that is taken transposed
 #define DEPTH_TO_TURN (16 * CHUNKS)
+#define DEEP_IN_GROUPS 24  // elements of a sum from which packed panels pay that take several a step
 #define CHUNK (32 << 10)  // bytes of A that are one task, about
 
 #define DIRECT(R, V)                                                                                                   \
@@ -99,6 +100,7 @@ static int in_strips(const job *j) {
 }
 
 static int is_direct(const job *j) {
+  if (GROUP > 1 && j->K >= DEEP_IN_GROUPS && j->M >= MR) return 0;
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
   const int64_t most_of = j->M >= MANY ? NEAREST : in_reach(j) || in_strips(j) ? REACH : NEAR;
   return (!is_deep(j) || deep_in_reach(j)) && (size <= most_of || (j->M <= 2 * DR && in_reach(j)));

@@ -8,6 +8,7 @@
 #include "../gemm/poll.c"
 #include "../gemm/base.c"
 #include "../gemm/packed.c"
+#include "../gemm/quads.c"
 #include "../gemm/pairs.c"
 #include "../gemm/tables.c"
 #include "../gemm/unpacked.c"

@@ -1,5 +1,6 @@
 // Products of int8, whose sums and results are int32, as `on_demand.gemm_text` writes them.
 #define PAIRED
+#define FOURFOLD
 #define IN int8_t
 #define T int32_t
 #define OUT int32_t

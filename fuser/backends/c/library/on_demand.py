@@ -78,6 +78,7 @@ PARTS = (
     "poll",
     "base",
     "packed",
+    "quads",
     "pairs",
     "tables",
     "unpacked",
@@ -96,7 +97,8 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
     )
     helpers = spell.conversions(operand, out)
     same = f"#define SAME {int(operand == wide)}\n#define WHOLE {int(out == wide)}\n"
-    paired = "#define PAIRED\n" if operand in map(np.dtype, ("int8", "uint8", "int16")) and wide == np.int32 else ""
+    small = operand in map(np.dtype, ("int8", "uint8", "int16")) and wide == np.int32
+    paired = "#define PAIRED\n" * small + "#define FOURFOLD\n" * (small and operand.itemsize == 1)
     types = f"{paired}#define IN {spell.storage(operand)}\n#define T {spell.local(wide)}\n#define OUT {spell.storage(out)}\n"
     needs = f"#include <stdint.h>\n{helpers}" if helpers else ""
     body = "\n".join(sources.read(f"gemm/{name}.c") for name in PARTS)
