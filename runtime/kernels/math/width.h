@@ -79,9 +79,13 @@ inline real expm1_w(real x) {
   return size_w(x) < EPSILON ? x : quarter_expm1_w(c) * 4;
 }
 
+// -e / (2 + e) for e = exp(-2a) - 1, of a = s - n·log(2) / 2, |s| ≤ log(2) / 4: exp(-2s) - 1 is -2h, and `power` -2·2^n.
 inline real tanh_w(real x) {
-  const real a = size_w(x), c = a > 20.0w ? 20.0w : a, e = quarter_expm1_w(c * -2) * 4;
-  return a < EPSILON ? x : signed_w(e / (-2.0w - e), x);
+  const real a = size_w(x), c = a > 20.0w ? 20.0w : a;
+  const real n = mad_w(c, -2.8853900817779268w, MAGIC), s = fused_w(n - MAGIC, LN2_HIGH / 2, c);
+  const real h = mad_w(s * s, tanh_tail_w(s), s), power = from_bits_w((bits_w(n) << DIGITS) + MINUS_TWO);
+  const real e = mad_w(power, h, mad_w(power, -0.5w, -1.0w));
+  return signed_w(e / (-2.0w - e), x);
 }
 
 inline real sinh_w(real x) {
