@@ -590,7 +590,7 @@ def _logaddexp(run: Part, value: Part, accumulator: np.dtype) -> Code:
     ln2 = spell.literal(np.float64(0.6931471805599453), accumulator)
 
     def above(a: Part, b: Part) -> Code:
-        return code("{} + {}", a, spell.called(f"log1p_{w}", spell.called(f"exp_{w}", code("{} - {}", b, a))))
+        return code("{} + {}", a, spell.called(f"log1p_{w}", spell.called(f"exp_unchecked_{w}", code("{} - {}", b, a))))
 
     form = "({0} == {1} ? {0} + {2} : ({0} > {1} ? {3} : {4}))"
     return code(form, run, value, ln2, above(run, value), above(value, run))

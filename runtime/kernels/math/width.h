@@ -58,6 +58,15 @@ inline real exp_w(real x) {
   return exp_edge_w(x, EXP_MOST, scaled_w(exp_core_w(r) + 1, n, x < EXP_LEAST));
 }
 
+// exp(x) where x ≤ 0, or nan, which a product keeps and a sum of exponents would not.
+inline real exp_unchecked_w(real x) {
+  const _Bool low = x < EXP_LEAST;
+  const real c = x < EXP_LOW ? EXP_LOW : x, n = mad_w(c, 1.4426950408889634w, MAGIC + BIAS.0w), k = n - (MAGIC + BIAS.0w);
+  const real r = fused_w(k, -LN2_LOW, fused_w(k, -LN2_HIGH, c));
+  const real p = (exp_core_w(r) + 1) * from_bits_w(bits_w(n) + (low ? LOWEST : 0) << DIGITS);
+  return low ? from_bits_w(bits_w(p + TWO_DIGITS) - TWO_DIGITS_BITS) : p;
+}
+
 inline real exp2_w(real x) {
   const real c = x < EXP2_LOW ? EXP2_LOW : x, n = c + MAGIC;
   const real r = scaled_w(exp_core_w((c - (n - MAGIC)) * 0.6931471805599453w) + 1, n, x < 1 - BIAS.0w);
