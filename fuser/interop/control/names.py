@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -22,7 +22,7 @@ def bound(nodes: Iterable[ast.AST]) -> list[str]:
             found[str(node.name)] = None
         elif isinstance(node, ast.alias):
             found[(node.asname or node.name).partition(".")[0]] = None
-        if not isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
+        if not isinstance(node, (*SCOPES, *_COMPREHENSIONS)):
             waiting.extend(reversed(list(ast.iter_child_nodes(node))))
     return list(found)
 
