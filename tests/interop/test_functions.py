@@ -242,7 +242,7 @@ def test_order_statistics_and_sorting() -> None:
 def test_digitize_with_bins_of_the_callers(bins: list[float]) -> None:
     x, edges = np.append(sample("float64").ravel(), [0.0, np.nan, 2.0]), np.array(bins)
     for right in (False, True):
-        agree(lambda a, b: np.digitize(a, b, right), x, edges, backend="c")
+        agree(lambda a, b, right=right: np.digitize(a, b, right), x, edges, backend="c")
     traced = fuser.accelerate(np.digitize, fallback="error")
     traced(x, edges)
     assert "compiled whole" in traced.explain()
