@@ -43,7 +43,10 @@ COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
     *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs", "routines"),
 )
-SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version", "devices", "solver_captures")
+SWITCHES = {  # and what they are when a stand-in is opened: the library of an earlier opening is the same one
+    **{"execute": 1, "checking": 1, "refuse_launches": 0, "graph_cannot_update": 0},
+    **{"version": 12080, "devices": 1, "solver_captures": 1},
+}
 KINDS = ("kernel", "copy", "set", "release", "after", "graph", "product", "conditional", "exchange", "routine")
 _numbers = itertools.count(1)  # of modules, which the stand-in keeps from one opening to the next
 MAPPED = -3  # what stands for a tensor map in an image
@@ -61,6 +64,8 @@ class Device:
         self._counts = (ctypes.c_long * len(COUNTS)).in_dll(self.library, "counts")
         self._fault = (ctypes.c_char * 512).in_dll(self.library, "fault")
         self.memory_limit = ctypes.c_int64.in_dll(self.library, "memory_limit")
+        for name, value in SWITCHES.items():
+            getattr(self.switch, name).value = value
 
     def counts(self) -> dict[str, int]:
         """What was asked of the driver since `reset`."""

@@ -10,6 +10,7 @@ import pytest
 from bench import gpu, gpu_ahead
 from fuser import config
 from fuser.backends.triton.device import code
+from tests import cuda_stand_in
 from tests.gpu import every_case
 
 pytestmark = pytest.mark.xdist_group("triton")
@@ -21,6 +22,8 @@ def test_what_a_run_compiles_is_on_disk_before_it(tmp_path: pathlib.Path, monkey
     monkeypatch.setattr(every_case, "SUITES", ("eager",))
     jobs = gpu_ahead.record(90)
     assert code._loaded is loaded and len(jobs) == len({job.key for job in jobs}) > 5
+    with cuda_stand_in.opened() as device:  # the driver that runs nothing is gone
+        assert device.switch.execute.value and device.switch.checking.value
     assert {(job.platform, job.arch) for job in jobs} == {("cuda", 90)}
     file = tmp_path / "kernels.pickle"
     file.write_bytes(pickle.dumps(jobs[:3]))
