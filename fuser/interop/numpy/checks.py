@@ -242,12 +242,18 @@ def _rows(eqns: list[Eqn]) -> dict[tuple[int, ...], int]:
 
 
 def _parts(eqns: Sequence[Eqn], count: int) -> dict[Any, int]:
-    """How many equations before each value end a kernel, of the first `count`; later ones belong to what they look at."""
+    """How many equations before each value end a kernel, of the first `count`; later ones belong to what they look at.
+
+    So does what is written to a part of an array of which slices are read.
+    """
     found: dict[Any, int] = {}
+    sliced = {eqn.invars[0] for eqn in eqns[:count] if eqn.primitive is V.slice_p}
     part = 0
     for number, eqn in enumerate(eqns):
         if number < count:
-            part += eqn.primitive is dynamic_update_slice_p or eqn.primitive.fusion in _ENDS
+            part += eqn.primitive.fusion in _ENDS or (
+                eqn.primitive is dynamic_update_slice_p and eqn.outvars[0] in sliced
+            )
         else:
             part = max((found.get(v, 0) for v in eqn.operands()), default=0)
         found.update(dict.fromkeys(eqn.outvars, part))
