@@ -122,6 +122,37 @@ def test_selections_by_equal_masks() -> None:
         accelerate(lambda x: np.zeros_like(x).__setitem__(x > 1, x[x > 2]), fallback="error")(X)
 
 
+def test_masks_beside_integers_and_slices() -> None:
+    def program(x: np.ndarray, p: np.ndarray, rows: np.ndarray) -> Any:
+        mask, first = p > 0.5, p[:5] > 0.3
+        x[3, mask, 2] = 9
+        x[2, mask, :2] = -1
+        x[:, mask, 1] = 0.5
+        x[first, 0, -1] *= 3
+        for row in range(len(rows)):
+            x[rows[row], mask, 0] -= 0.25
+        return x[-1, mask, 3].sum(), x[rows[0], mask, 0].max(), x[first, 4, 2].mean()
+
+    rng = np.random.default_rng(3)
+    arguments = rng.standard_normal((5, 6, 4)), rng.random(6), np.array([1, 4, 1])
+    for backend in ("reference", "c"):
+        agree(program, *arguments, backend=backend)
+    function = accelerate(program, fallback="error")
+    function(*arguments)
+    assert "compiled whole" in function.explain()
+
+
+@pytest.mark.parametrize("index", [5, -6])
+def test_integers_out_of_bounds_beside_masks_are_numpys_errors(index: int) -> None:
+    def write(x: np.ndarray, p: np.ndarray, i: np.ndarray) -> None:
+        x[i[0], p > 0.5] = 1
+
+    with pytest.raises(IndexError, match="out of bounds"):
+        accelerate(write)(np.zeros((5, 6)), np.ones(6), np.array([index]))
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        accelerate(write)(np.zeros((5, 6)), np.ones(5), np.array([1]))
+
+
 def test_out_arguments_and_in_place_functions() -> None:
     def program(x: np.ndarray) -> tuple[Any, ...]:
         a = np.empty_like(x)

@@ -126,9 +126,10 @@ def getitem(x: TracedArray, index: Any) -> Any:
         return _basic_view(x, parts)
     mask = _traced_mask(parts)
     if mask is not None:
-        if mask.shape != x.shape:
+        view, _ = _masked_view(x, parts, mask)
+        if mask.shape != view.shape:
             raise unknown_shape()
-        return Selected(x, mask.value)
+        return Selected(view, mask.value)
     if x.known and not any(isinstance(p, TracedArray) for p in parts):
         return wrap(x._context, x.value[parts])
     if _is_view_at(parts):
@@ -214,11 +215,7 @@ def check_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
 
 def _notice_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
     """Have traced positions out of bounds noticed, each against the dimension that it indexes."""
-    taken = [
-        p.ndim if isinstance(p, np.ndarray) and p.dtype == BOOL else 1
-        for p in parts
-        if p is not None and p is not Ellipsis
-    ]
+    taken = [_dimensions(p) for p in parts if p is not None and p is not Ellipsis]
     dimension = 0
     for part in parts:
         if part is Ellipsis:
@@ -226,14 +223,40 @@ def _notice_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
         elif part is not None:
             if isinstance(part, TracedArray) and part.dtype != BOOL and dimension < len(shape):
                 notice_out_of_bounds(part.lifted(), shape[dimension])
-            dimension += part.ndim if isinstance(part, np.ndarray) and part.dtype == BOOL else 1
+            dimension += _dimensions(part)
+
+
+def _dimensions(part: Any) -> int:
+    """How many dimensions a part of an index indexes."""
+    return part.ndim if isinstance(part, (np.ndarray, TracedArray)) and part.dtype == BOOL else 1
 
 
 def _traced_mask(parts: tuple[Any, ...]) -> TracedArray | None:
+    """The traced mask of an index, which may stand beside integers and slices."""
     masks = [p for p in parts if isinstance(p, TracedArray) and p.dtype == BOOL]
-    if masks and len(parts) > 1 and not all(p is Ellipsis for p in parts if p not in masks):
+    if not masks or _is_alone(parts):
+        return masks[0] if masks else None
+    (mask, *more), others = masks, tuple(p for p in parts if p is not masks[0])
+    if more or not mask.ndim or not _is_view_at(others) or any(p is None or p is Ellipsis for p in others):
         raise untraceable("a traced mask beside other indices cannot be traced", "use np.where(mask, x, y)")
-    return masks[0] if masks else None
+    return mask
+
+
+def _is_alone(parts: tuple[Any, ...]) -> bool:
+    """Whether an index is one part, beside Ellipsis."""
+    return len(parts) - sum(p is Ellipsis for p in parts) <= 1
+
+
+def _masked_view(x: TracedArray, parts: tuple[Any, ...], mask: TracedArray) -> tuple[TracedArray, int]:
+    """What a mask beside integers and slices selects from, `x[i, mask, a:b]` from `x[i, :, a:b]`, and the mask's first dimension there."""
+    if _is_alone(parts):
+        return x, 0
+    place = next(n for n, p in enumerate(parts) if p is mask)
+    view = getitem(x, (*parts[:place], *[slice(None)] * mask.ndim, *parts[place + 1 :]))
+    first = sum(isinstance(p, slice) for p in parts[:place])
+    if mask.shape != view.shape[first : first + mask.ndim]:
+        raise unknown_shape()
+    return view, first
 
 
 # Assignment.
@@ -264,7 +287,7 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
             return  # likewise
     mask = _traced_mask(parts)
     if mask is not None:
-        return _assign_masked(x, mask, value)
+        return _assign_masked(*_masked_view(x, parts, mask), mask, value)
     if isinstance(value, Selected):
         raise unknown_shape()
     check_bounds(parts, x.shape)
@@ -323,7 +346,8 @@ def cast_value(x: TracedArray, value: Any) -> Any:
     return x._context.constant(stored, x.dtype)
 
 
-def _assign_masked(x: TracedArray, mask: TracedArray, value: Any) -> None:
+def _assign_masked(x: TracedArray, first: int, mask: TracedArray, value: Any) -> None:
+    """`x[:, ..., mask] = value`, with `first` dimensions before the mask's."""
     mask_value = mask.lifted()
     if isinstance(value, Selected):
         if not x._context.same(value.mask, mask.value):
@@ -337,7 +361,7 @@ def _assign_masked(x: TracedArray, mask: TracedArray, value: Any) -> None:
         raise untraceable("x[mask] = array cannot be traced where the mask is", "use np.where")
     new = cast_value(x, value)
     if mask.ndim < x.ndim:
-        dims = tuple(range(mask.ndim))
+        dims = tuple(range(first, first + mask.ndim))
         mask_value = bind(V.broadcast_in_dim_p, mask_value, shape=x.shape, broadcast_dimensions=dims)
     new = broadcast_to(_squeezed(new), x.shape) if new.shape != x.shape else new
     x.write(bind(E.select_n_p, mask_value, x.lifted(), new))
