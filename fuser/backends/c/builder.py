@@ -44,6 +44,7 @@ class Builder:
             tuple[list[Statement], For | Block]
         ] = []  # what stands around a block, and the block without its body
         self._pragmas: list[Pragma] = []
+        self._outside_lanes: int | None = None  # depth around the open loop over a vector's lanes
 
     def code(self, form: str | Part, *parts: Part) -> Code:
         """An expression, in which names stand for declared variables."""
@@ -133,6 +134,7 @@ class Builder:
         lane = self._declared("lane", INTEGER)
         whole = code("{} < {}", lane, str(count))
         self.variables[lane.name] = lane
+        self._outside_lanes = self.depth
         self._enter(For(lane, lane.type, code("0"), whole, code("++{}", lane), (), self._before(), short=True))
         return lane
 
@@ -182,10 +184,17 @@ class Builder:
     def depth(self) -> int:
         return len(self._open)
 
+    @property
+    def in_lanes(self) -> bool:
+        """Whether a loop over the lanes of a vector is open."""
+        return self._outside_lanes is not None
+
     def close(self, form: str = "", *parts: Part, flat: bool = False) -> None:
         """Close the innermost block; `flat`: it is written on one line."""
         body = tuple(self.statements)
         self.statements, block = self._open.pop()
+        if self.depth == self._outside_lanes:
+            self._outside_lanes = None
         if isinstance(block, Block) and form:
             block = replace(block, ending=self.code(form, *parts))
         self.statements.append(replace(block, body=body, flat=flat))

@@ -382,7 +382,8 @@ class Emitter(Builder, Common):
 
     def element_at(self, node: Scalar, place: Element) -> Code:
         """The value of a load whose element lies at a place: in the array, or in a tile or block of its elements."""
-        return (spell.read if node in self.masks else spell.load)(self.kernel.params[node.attr.param].dtype, place)
+        dtype = self.kernel.params[node.attr.param].dtype
+        return spell.read(dtype, place, self.in_lanes) if node in self.masks else spell.load(dtype, place)
 
     def _guarded(self, node: Scalar) -> Sum | Code | None:
         """An offset that is safe to read whether or not the mask holds, where the mask or the offset is the same all along

@@ -319,9 +319,13 @@ def load(dtype: np.dtype, place: Part) -> Code:
     return code("{}({})", Symbol(f"{_HALVES[dtype]}_load"), place) if dtype in _HALVES else code(place)
 
 
-def read(dtype: np.dtype, element: Part) -> Code:
-    """The value of an array's element. A bool is compared: gcc does not vectorise a choice by one that it loads as such."""
-    return code("(*(const unsigned char *)&{} != 0)", element) if dtype == BOOL else load(dtype, element)
+def read(dtype: np.dtype, element: Part, lanes: bool = False) -> Code:
+    """The value of an array's element. A bool is compared: gcc does not vectorise a choice by one that it loads as such. In a loop over
+    the `lanes` of one vector it is made a wider number first: gcc would take as many lanes at once as there are bytes in a vector, which
+    are more than the loop has, and then few."""
+    if dtype != BOOL:
+        return load(dtype, element)
+    return code("(-(int)*(const unsigned char *)&{} < 0)" if lanes else "(*(const unsigned char *)&{} != 0)", element)
 
 
 def store(dtype: np.dtype, value: Part) -> Code:
