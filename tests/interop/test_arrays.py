@@ -142,6 +142,61 @@ def test_masks_beside_integers_and_slices() -> None:
     assert "compiled whole" in function.explain()
 
 
+def test_rows_selected_by_a_mask_are_reduced_and_written_to() -> None:
+    def program(x: np.ndarray, kinds: np.ndarray) -> Any:
+        x = x.copy()
+        mask = kinds == 1
+        for kind in range(2):
+            rows = kinds == kind
+            x[rows] -= x[rows].mean(axis=0)
+            x[rows] /= x[rows].std(axis=0)
+        x[:, :5][:, mask[:5]] *= 2
+        total, largest = x[mask].sum(), x[mask].max(axis=0)
+        beside = (x[:, mask[:6]] + x[:, :1]).sum(axis=1)
+        return x, total, largest, (x[kinds == 2] > 0).any(axis=0), beside, x[kinds == 7].sum(axis=0)
+
+    arguments = np.random.default_rng(4).standard_normal((40, 6)), np.arange(40) % 3
+    for backend in ("reference", "c"):
+        agree(program, *arguments, backend=backend)
+    function = accelerate(program, fallback="error")
+    function(*arguments)
+    assert "compiled whole" in function.explain()
+
+
+def test_rows_selected_by_a_mask_that_no_program_holds_are_numpys() -> None:
+    x, kinds = np.random.default_rng(5).standard_normal((40, 6)), np.arange(40) % 3
+    for function in (
+        lambda x, k: x[k == 1].sum(axis=1),
+        lambda x, k: x[k == 1] + x[:14],
+        lambda x, k: len(x[k == 1]),
+        lambda x, k: np.count_nonzero(x[k == 1] > 0, axis=0),
+        lambda x, k: x[k == 1] * np.arange(6.0) + x[k == 2][:13].sum(),
+    ):
+        same(_outcome(function, x, kinds), _outcome(accelerate(function), x, kinds))
+    wide = np.zeros((4, 65))
+    with pytest.raises(UnsupportedError):
+        accelerate(lambda x, p: x[p > 0].sum(axis=0), fallback="error")(wide, np.ones(4))
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        accelerate(lambda x, p: x[p > 0].sum(axis=0))(x, np.ones(41))
+
+
+def _outcome(function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return str(error)
+
+
+def test_flat_positions_are_unravelled() -> None:
+    x, positions = np.random.default_rng(6).standard_normal((4, 5)), np.array([[0, 23], [7, 11]])
+    agree(lambda x: np.unravel_index(x.argmax(), x.shape), x)
+    for order in ("C", "F"):
+        agree(lambda i, order=order: np.unravel_index(i, (2, 3, 4), order), positions)
+    agree(lambda i: np.unravel_index(i, 24), positions)
+    with pytest.raises(ValueError, match="out of bounds"):
+        accelerate(lambda i: np.unravel_index(i, (2, 3, 4))[1] + 1)(positions + 10)
+
+
 @pytest.mark.parametrize("index", [5, -6])
 def test_integers_out_of_bounds_beside_masks_are_numpys_errors(index: int) -> None:
     def write(x: np.ndarray, p: np.ndarray, i: np.ndarray) -> None:

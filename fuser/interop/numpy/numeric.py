@@ -5,6 +5,7 @@ Handlers bring their operands to the dtype of NumPy's promotion and hand them to
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -463,6 +464,27 @@ def _digitize_increasing(context: Context, x: Any, bins: TracedArray, right: boo
         )
     value = fnp.searchsorted(edges, operand(context, x, dtype), "left" if right else "right")
     return wrapped(context, value, dtype=np.dtype(np.intp))
+
+
+@implements(np.unravel_index)
+def _unravel_index(context: Context, indices: Any, shape: Any, order: str = "C") -> tuple[TracedArray, ...]:
+    x = as_traced(context, indices)
+    extents = [operator.index(e) for e in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    if x.dtype.kind not in "iu" or order not in ("C", "F") or 0 in extents:
+        raise untraceable("np.unravel_index of such positions cannot be traced", "compute with // and %")
+    position = x.lifted(np.dtype(np.intp))
+    notice_out_of_range(position, math.prod(extents))
+    found = []
+    for extent in extents[:0:-1] if order == "C" else extents[:-1]:
+        divisor = literal(extent, position.dtype)
+        found.append(bind(E.rem_p, position, divisor))
+        position = bind(E.div_p, position, divisor)
+    found.append(position)
+    parts = [wrapped(context, value, dtype=np.dtype(np.intp)) for value in (found[::-1] if order == "C" else found)]
+    if not x.ndim:
+        return tuple(parts)
+    rows: Any = np.stack(parts, axis=-1)  # type: ignore[call-overload]
+    return tuple(rows[..., n] for n in range(len(parts)))  # views of one array, as NumPy's are
 
 
 @implements(np.bincount)
