@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fuser.ir.graph import Eqn, Operand
+from fuser.ir.graph import Eqn, Literal, Operand
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.types import BOOL, FLOATS, INTEGERS
 from fuser.ops import cumulative as C
 from fuser.ops import movement as M
 from fuser.ops import reduce as R
+from fuser.ops.dynamic import dynamic_slice_p
 from fuser.passes.algebra.rule import REALS, Result, Rule, filled, is_exact
 
 
@@ -95,6 +96,24 @@ def _slice(eqn: Eqn, rewriter: Rewriter) -> Result:
     if any(a > n for a, n in zip(starts, inner.invars[0].aval.shape)):
         return None
     return rewriter.make(M.slice_p, inner.invars[0], start_indices=starts, limit_indices=limits, strides=steps)
+
+
+def _dynamic_slice(eqn: Eqn, rewriter: Rewriter) -> Result:
+    """A block at computed places of a static slice, as a block of what that is a slice of: along each dimension one of both is whole."""
+    inner = rewriter.producer(eqn.invars[0], M.slice_p)
+    if inner is None or set(_bounds(inner)[2]) != {1}:
+        return None
+    x, sizes = inner.invars[0], eqn.params["slice_sizes"]
+    starts: list[Operand] = []
+    for d, start in enumerate(eqn.invars[1:]):
+        first, extent = inner.params["start_indices"][d], eqn.invars[0].aval.shape[d]
+        if extent == x.aval.shape[d]:
+            starts.append(start)
+        elif extent == sizes[d] and first <= np.iinfo(start.aval.dtype).max:
+            starts.append(Literal(start.aval.dtype.type(first), start.aval))
+        else:
+            return None
+    return rewriter.make(dynamic_slice_p, x, *starts, slice_sizes=sizes)
 
 
 def _slice_of_part(eqn: Eqn, joined: Eqn, rewriter: Rewriter) -> Result:
@@ -274,6 +293,20 @@ MOVEMENT: tuple[Rule, ...] = (
         ),
         _ANY,
         ((23,), (22,), (21,)),
+    ),
+    Rule(
+        "block of a slice",
+        (dynamic_slice_p,),
+        _dynamic_slice,
+        lambda x: dynamic_slice_p.bind(
+            M.slice_p.bind(x, start_indices=(0, 1, 0), limit_indices=(2, 3, 4), strides=None),
+            np.int8(1),
+            np.int8(7),
+            np.int8(2),
+            slice_sizes=(1, 2, 2),
+        ),
+        _ANY,
+        _CUBE,
     ),
     Rule(
         "pad[nothing]",

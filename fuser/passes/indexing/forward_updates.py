@@ -13,9 +13,10 @@ import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.rewrite import Rewriter
+from fuser.ir.types import KEY
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
-from fuser.ops.elementwise import and_p, eq_p, max_p, min_p, select_n_p
-from fuser.ops.movement import slice_p
+from fuser.ops.elementwise import add_p, and_p, eq_p, ge_p, lt_p, max_p, min_p, select_n_p, sub_p
+from fuser.ops.movement import broadcast_in_dim_p, iota_p, pad_p, slice_p
 
 TIMES_FEWER = 8  # elements of the window against those of the array
 LONGEST = 8  # updates that one window is read through
@@ -126,25 +127,67 @@ def _read(
     narrow = {d for d, (size, extent) in enumerate(zip(sizes, shape)) if size < extent}
     written = {d for d, (size, extent) in enumerate(zip(new.aval.shape, shape)) if size < extent}
     both = narrow & written
-    if any(sizes[d] != 1 or new.aval.shape[d] != 1 or starts[d].aval.dtype != offsets[d].aval.dtype for d in both):
+    if any(starts[d].aval.dtype != offsets[d].aval.dtype for d in both):
+        return None
+    alike = {d for d in both if starts[d] is offsets[d] and sizes[d] == new.aval.shape[d]}
+    blocks = {d for d in both - alike if (sizes[d], new.aval.shape[d]) != (1, 1)}
+    few = new.aval.size * TIMES_FEWER <= x.aval.size and x.aval.dtype != KEY
+    if blocks and not (few and all(starts[d].aval.dtype in _WIDE for d in blocks)):
         return None
     new_sizes = [sizes[d] if d in narrow - both else e for d, e in enumerate(new.aval.shape)]
     window = _sliced(new, [s if d in narrow - both else _zero(s) for d, s in enumerate(starts)], new_sizes, rewriter)
-    if both == written and all(starts[d] is offsets[d] for d in both):
+    if both == written == alike:
         return window
     before = _read(x, starts, sizes, rewriter, left - 1) or _sliced(x, starts, sizes, rewriter)
+    tests: list[Operand] = []
+    for d in sorted(both - alike):
+        own, other = (
+            _clamped(place, shape[d] - size, rewriter)
+            for place, size in ((starts[d], sizes[d]), (offsets[d], new.aval.shape[d]))
+        )
+        if d not in blocks:
+            tests.append(rewriter.add(eq_p, own, other))
+            continue
+        moved = rewriter.add(sub_p, own, other)
+        window = _moved(window, d, moved, sizes[d], rewriter)
+        tests.append(_within(moved, new.aval.shape[d], d, sizes, rewriter))
     if written - both:
         into = [p if d in written - both else _zero(p) for d, p in enumerate(offsets)]
         window = rewriter.add(dynamic_update_slice_p, before, window, *into)
-    tests = [
-        rewriter.add(eq_p, _clamped(starts[d], shape[d], rewriter), _clamped(offsets[d], shape[d], rewriter))
-        for d in sorted(both)
-        if starts[d] is not offsets[d]
-    ]
     if not tests:
         return window
+    if blocks:
+        tests = [_spread(test, (), sizes, rewriter) for test in tests]
     there = functools.reduce(lambda a, b: rewriter.add(and_p, a, b), tests)
     return rewriter.add(select_n_p, there, before, window)
+
+
+_WIDE = (np.dtype(np.int32), np.dtype(np.int64))  # integers that hold differences of places
+
+
+def _moved(new: Operand, d: int, moved: Operand, size: int, rewriter: Rewriter) -> Operand:
+    """Along one dimension the elements of `new` from `moved` on, as many as a window has: anything where there are none."""
+    around = [(size, size, 0) if k == d else (0, 0, 0) for k in range(new.aval.ndim)]
+    zero = Literal(new.aval.dtype.type(0), new.aval.update(shape=()))
+    padded = rewriter.add(pad_p, new, zero, padding_config=tuple(around))
+    first = rewriter.add(add_p, moved, Literal(moved.aval.dtype.type(size), moved.aval))
+    starts = [first if k == d else _zero(moved) for k in range(new.aval.ndim)]
+    return _sliced(padded, starts, [size if k == d else e for k, e in enumerate(new.aval.shape)], rewriter)
+
+
+def _within(moved: Operand, extent: int, d: int, sizes: Sequence[int], rewriter: Rewriter) -> Operand:
+    """Which elements of a window, that begins `moved` places behind the first of so many, are among them."""
+    positions = rewriter.add(iota_p, dtype=moved.aval.dtype, shape=(sizes[d],), dimension=0)
+    places = rewriter.add(add_p, positions, _spread(moved, (), (sizes[d],), rewriter))
+    low, high = (_spread(Literal(moved.aval.dtype.type(n), moved.aval), (), (sizes[d],), rewriter) for n in (0, extent))
+    inside = rewriter.add(and_p, rewriter.add(ge_p, places, low), rewriter.add(lt_p, places, high))
+    return _spread(inside, (d,), sizes, rewriter)
+
+
+def _spread(value: Operand, dims: tuple[int, ...], shape: Sequence[int], rewriter: Rewriter) -> Operand:
+    if value.aval.shape == tuple(shape):
+        return value
+    return rewriter.add(broadcast_in_dim_p, value, shape=tuple(shape), broadcast_dimensions=dims)
 
 
 def _sliced(operand: Operand, starts: Sequence[Operand], sizes: Sequence[int], rewriter: Rewriter) -> Operand:
@@ -153,10 +196,10 @@ def _sliced(operand: Operand, starts: Sequence[Operand], sizes: Sequence[int], r
     return rewriter.add(dynamic_slice_p, operand, *starts, slice_sizes=tuple(sizes))
 
 
-def _clamped(start: Operand, extent: int, rewriter: Rewriter) -> Operand:
-    """The place of a window of one element, moved inside as a slice moves it."""
+def _clamped(start: Operand, last: int, rewriter: Rewriter) -> Operand:
+    """The place of a block, which is `last` at most, moved inside as a slice moves it."""
     dtype = start.aval.dtype
-    last = min(extent - 1, int(np.iinfo(dtype).max))
+    last = min(last, int(np.iinfo(dtype).max))
     if isinstance(start, Literal):
         return Literal(dtype.type(min(max(int(start.val), 0), last)), start.aval)
     raised = rewriter.add(max_p, start, _zero(start))

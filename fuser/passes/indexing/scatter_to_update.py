@@ -6,6 +6,7 @@ where it is and write the window alone: a selection over the whole carry, which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from fuser.ops.control import scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherScatterMode
 from fuser.passes.indexing.canonicalize import COMBINE
-from fuser.passes.indexing.forward_updates import reads_window
+from fuser.passes.indexing.forward_updates import TIMES_FEWER, reads_window
 from fuser.passes.loops.iterations import Constants, Known, iterations, progression
 from fuser.runtime.array import Array
 from fuser.trace.stage import stage
@@ -88,8 +89,8 @@ def writes_from(
         after = list(read_by[out])
         if found:
             after.remove(found[-1])
-        narrow = not found or (_is_narrow(eqn) and _is_narrow(found[-1]))
-        if not narrow or not (all(map(_reads_narrow, after)) if found else after == [None]):
+        few = not found or (_writes_few(eqn) and _writes_few(found[-1]))
+        if not few or not (all(_reads_block(e, read_by) for e in after) if found else after == [None]):
             break
         found.append(eqn)
         out = eqn.invars[0]
@@ -103,21 +104,26 @@ def writes_window(eqn: Eqn) -> bool:
     return single and not eqn.params["dimension_numbers"].operand_batching_dims
 
 
-def _is_narrow(eqn: Eqn) -> bool:
-    """Whether what is written has one element or all of them in each dimension."""
-    if eqn.primitive is dynamic_update_slice_p:
-        extents: Sequence[int] = eqn.invars[1].aval.shape
-    else:
-        extents = _extents(eqn)
-    return all(size in (1, extent) for size, extent in zip(extents, eqn.invars[0].aval.shape))
+def _writes_few(eqn: Eqn) -> bool:
+    """Whether what is written has one element or all of them in each dimension, or is a small part."""
+    extents = eqn.invars[1].aval.shape if eqn.primitive is dynamic_update_slice_p else _extents(eqn)
+    whole = eqn.invars[0].aval
+    narrow = all(size in (1, extent) for size, extent in zip(extents, whole.shape))
+    return narrow or math.prod(extents) * TIMES_FEWER <= whole.size
 
 
-def _reads_narrow(eqn: Eqn | None) -> bool:
-    """Whether an equation reads a window that `forward_updates` reads without narrow writes before it."""
-    if eqn is None or not reads_window(eqn):
+def _reads_block(eqn: Eqn | None, read_by: Mapping[Operand, Sequence[Eqn | None]]) -> bool:
+    """Whether an equation reads a block that `forward_updates` reads without the writes before it, by itself or of a static slice."""
+    if eqn is None or eqn.primitive not in (M.slice_p, dynamic_slice_p):
         return False
-    window, whole = eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape
-    return all(size in (1, extent) for size, extent in zip(window, whole))
+    if reads_window(eqn):
+        return True
+    within = eqn.primitive is M.slice_p and set(eqn.params["strides"] or (1,)) == {1}
+    whole = eqn.invars[0].aval.size
+    return within and all(
+        e is not None and e.primitive is dynamic_slice_p and e.outvars[0].aval.size * TIMES_FEWER <= whole
+        for e in read_by.get(eqn.outvars[0], [None])
+    )
 
 
 def _extents(eqn: Eqn) -> tuple[int, ...]:
