@@ -131,6 +131,19 @@ def _blocks(xnp: Any, k: Any, a: Any) -> Any:
     return a.at[k % 40, 3].add(a[:, 7][k % 23])
 
 
+def test_short_arrays_are_written_in_place_too() -> None:
+    run = fuser.jit(
+        lambda a: lax.fori_loop(0, 99, lambda k, a: a.at[7 * k % 100].set(a[3 * k % 100] * 0.5), a), backend="c"
+    )
+    a = np.arange(100, dtype=np.float32)
+    expected = a.copy()
+    for k in range(99):
+        expected[7 * k % 100] = expected[3 * k % 100] * np.float32(0.5)
+    np.testing.assert_array_equal(run(a), expected)
+    (group,) = (g for g in run.lower(a).plan.groups if g.kind is Kind.CONTROL)
+    assert group.buffers is not None and 1 not in group.buffers.updated.moving
+
+
 @pytest.mark.parametrize("step", [_rows_and_columns, _row_and_column, _blocks])
 def test_rows_and_columns_that_a_loop_writes_in_turn_are_written_in_place(step: Callable[..., Any]) -> None:
     """No iteration makes an array as large as the matrix: XLA writes rows and columns in place, too."""

@@ -26,7 +26,7 @@ from fuser.passes.loops.iterations import Constants, Known, iterations, progress
 from fuser.runtime.array import Array
 from fuser.trace.stage import stage
 
-LEAST = 512  # elements of a carry for which it pays; smaller ones may stay in registers
+LEAST = 64  # elements of a carry for which it pays; smaller ones may be values of their own
 
 
 def scatter_to_update(graph: Graph) -> Graph:
