@@ -115,6 +115,7 @@ class Emitter(Builder, Common):
         # Tests that are the same along the vector, by the size of what they choose: numbers that are above 0 where they hold.
         self.held: dict[tuple[Scalar, int], Variable] = {}
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
+        self.widened: Mapping[Scalar, Variable] = {}  # narrow numbers that are read from rows of wide ones
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
 
     # The schedule.
@@ -500,7 +501,7 @@ class Emitter(Builder, Common):
 
     def _reads_bytes(self) -> bool:
         """Whether the kernel reads nothing but bytes, so that an accumulator of a byte has as many lanes as a vector has bytes."""
-        return all(node.dtype.itemsize == 1 for node in self.kernel.nodes if node.op == "load")
+        return not self.widened and all(node.dtype.itemsize == 1 for node in self.kernel.nodes if node.op == "load")
 
     def accumulate(self, reduction: Scalar, value: Part, position: Part) -> None:
         """Take one value into the reduction; a position below 0 says that there was none yet."""

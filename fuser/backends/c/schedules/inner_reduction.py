@@ -10,7 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
-from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting
+from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting, widened_rows
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
     Blocks,
@@ -90,10 +90,16 @@ class InnerReduction(Emitter):
         self.guards = {} if self.asked.forbids("guarding") else guards(self.kernel)
         if self.guards:
             self.made(guarding=sum(len(sweep.reductions) for sweep in self.guards))
+        wide = widened_rows.widened(self)
+        self.widened = {node: widened_rows.declare(self, node) for node in wide}
+        for node in (still := [n for n, load in wide.items() if widened_rows.standing(self, load)]):
+            widened_rows.fill(self, node, wide[node])
         if rows:
             self.shared(len(rows), "static, 4" if self.guards else "static")
         for axis in rows:
             self.loop(axis)
+        for node in (n for n in wide if n not in still):
+            widened_rows.fill(self, node, wide[node])
         for sweep in self.kernel.sweeps:
             self._row_part(sweep)
             self.define_all(self.guards.get(sweep, ()))
@@ -147,6 +153,11 @@ class InnerReduction(Emitter):
                     stores.remove(store)
                     break
         return aliased
+
+    def expression(self, node: Scalar) -> Code:
+        if node in self.widened:
+            return widened_rows.value(self, node)
+        return super().expression(node)
 
     def kept_element(self, node: Scalar) -> Element:
         """The element of a kept row that belongs to the running iteration."""
@@ -246,7 +257,7 @@ class InnerReduction(Emitter):
         plain = run.vectorised and run.axis is self.loops.vector and not (run.scans or run.sweep.stores or self.kept)
         if not (idempotent and plain and masking.dense(self, run.body)):
             return 0
-        sizes = [node.dtype.itemsize for node in run.body if node.op == "load"]
+        sizes = [node.dtype.itemsize for node in run.body if node.op == "load" and node not in self.widened]
         lanes = TARGET.vector // min(sizes, default=4)
         return lanes if self.loops.extents[run.axis] >= lanes else 0
 
@@ -399,11 +410,12 @@ class InnerReduction(Emitter):
     def _body(self, sweep: Sweep) -> list[Scalar]:
         """The nodes to compute: not those that are read back from kept rows, nor those that only these need."""
         self.recalled = set()
+        body = [n for n in sweep.body if not any(n in wide.args for wide in self.widened)]
         recalled = (self.kept.keys() & set(sweep.body)).difference(sweep.kept)
         if not recalled:
-            return list(sweep.body)
+            return body
         roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
-        found = needed(roots, sweep.body, stop=recalled)
+        found = needed(roots, body, stop=recalled)
         self.recalled = recalled & set(found)
         self.recall()
         return [n for n in found if n not in recalled]

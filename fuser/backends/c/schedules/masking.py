@@ -165,7 +165,8 @@ def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], ex
 def _sizes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> list[int]:
     """Bytes of the elements that are read and written."""
     params = writer.kernel.params
-    return [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
+    read = [WIDE if n in writer.widened else n.dtype.itemsize for n in nodes if n.op == "load"]
+    return read + [params[s.param].dtype.itemsize for s in stores]
 
 
 def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:
@@ -217,9 +218,7 @@ def apart(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> 
     """Whether what is left of a row after its whole vectors may run under a mask: gcc has no masked stores of tests, and vectors of
     the narrowest numbers."""
     nodes = list(nodes)
-    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"]
-    sizes += [writer.kernel.params[store.param].dtype.itemsize for store in stores]
-    return min(sizes, default=WIDE) >= WIDE and hides(writer, nodes) and dense(writer, nodes)
+    return min(_sizes(writer, nodes, stores), default=WIDE) >= WIDE and hides(writer, nodes) and dense(writer, nodes)
 
 
 def _maskable(writer: Emitter, node: Scalar) -> bool:
