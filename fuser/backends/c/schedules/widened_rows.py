@@ -13,10 +13,13 @@ import numpy as np
 
 from fuser.backends.c import spell, widening
 from fuser.backends.c.function import Code, Element, Symbol, Variable, code
-from fuser.backends.c.schedules import masking
+from fuser.backends.c.schedules import masking, pairwise
+from fuser.backends.c.schedules.compensated_sums import compensated
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL
+from fuser.kernel.kernel import Sweep
 from fuser.kernel.operands import computed, index_axes
 
 if TYPE_CHECKING:
@@ -26,9 +29,8 @@ MOST_BYTES = 1 << 14  # of all wide rows together: half of the nearest cache
 
 
 def widened(writer: InnerReduction) -> dict[Scalar, Scalar]:
-    """What wide rows hold, and the load that each is read by: bools, and conversions to 32 bits of narrow integers that side by side
-    along the vector. None where something else is narrow, which would ask for short vectors again, and where bytes are all that a
-    kernel of one sweep reads."""
+    """What wide rows hold, and the load that each is read by: bools, and conversions to 32 bits of narrow integers, that lie side by
+    side along the vector. None where something else is narrow, as vectors would be as long as that asks, and where it does not pay."""
     kernel, vector = writer.kernel, writer.loops.vector
     if list(writer.loops.reduced) != [vector] or vector is None or writer.guards:
         return {}
@@ -53,8 +55,24 @@ def widened(writer: InnerReduction) -> dict[Scalar, Scalar]:
         else:
             return {}
     fits = widening.LANES <= writer.loops.extents[vector] <= MOST_BYTES // (masking.WIDE * max(len(rows), 1))
-    again = any(sum(load in sweep.body for sweep in kernel.sweeps) > 1 for load in narrow)
-    return rows if fits and (again or len(narrow) < len(loads) or masking.dear(nodes)) else {}
+    return (
+        rows
+        if fits and any(_pays(writer, sweep) for sweep in kernel.sweeps if not set(narrow).isdisjoint(sweep.body))
+        else {}
+    )
+
+
+def _pays(writer: InnerReduction, sweep: Sweep) -> bool:
+    """Whether a sweep saves more than its row takes to be widened, 0.05 ns an element. Functions of maths do, and sums that are taken
+    where they lie. gcc's own vectors of bytes are as good for all else, but for what short rows leave over of them."""
+    extent = writer.loops.extents[writer.loops.vector]  # type: ignore[index]
+    if masking.dear(sweep.body):
+        return True
+    sums = compensated(sweep)
+    if not sums or extent <= pairwise.FEWEST_VECTORS * pairwise.lanes(sums):
+        return False
+    short = extent < masking.LONGEST * TARGET.vector and extent % TARGET.vector != 0
+    return short or len(sums) == len(sweep.reductions)
 
 
 def _side_by_side(load: Scalar, vector: Axis) -> bool:
