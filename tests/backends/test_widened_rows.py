@@ -56,6 +56,17 @@ def test_masked_rows_of_every_length(name: str, extent: int) -> None:
     np.testing.assert_allclose(found, oracle(x.astype(np.float64), m), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("place", (0, 63, 95, 96, 99))
+def test_nan_that_is_chosen_is_largest_and_one_that_is_not_is_nothing(place: int) -> None:
+    x, m = np.full((4, 100), -5, np.float32), np.ones((4, 100), bool)
+    x[1:3, place], m[1, place] = np.nan, False
+    m[3] = False
+    found = np.asarray(fuser.jit(softmax, backend="c")(x, m))
+    np.testing.assert_allclose(found[0], np.full(100, 0.01), rtol=1e-6)
+    np.testing.assert_allclose(found[1], np.where(m[1], 1 / 99, 0), rtol=1e-6)
+    assert np.isnan(found[2:]).all()
+
+
 @pytest.mark.parametrize("dtype", (np.int8, np.uint8, np.int16, np.uint16))
 @pytest.mark.parametrize("extent", (40, 65, 100, 300))
 def test_rows_of_narrow_integers(dtype: Any, extent: int) -> None:

@@ -247,7 +247,7 @@ class Emitter(Builder, Common):
         )
 
     def in_whole_vectors(
-        self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
+        self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part = "", told: Part = ""
     ) -> None:
         """A loop over the whole vectors of `lanes` numbers along an axis, and one over what is left, whose loads and stores alone are
         under a mask: compilers call no function for vectors in a branch."""
@@ -255,12 +255,12 @@ class Emitter(Builder, Common):
         form = f"{{}} / {lanes} * {lanes}" if first == "0" else f"{{1}} + ({{0}} - {{1}}) / {lanes} * {lanes}"
         whole = self.let("int64_t", f"{name}_whole", form, total, first)
         with self.scope():
-            self.pragma("omp simd")
+            self.pragma("omp simd{}", told)
             self.loop(axis, first, whole)
             body()
             self.close()
         with self.scope():
-            self.pragma("omp simd")
+            self.pragma("omp simd{}", told)
             self.count_masked(name, total, lanes, whole)
             body()
             self.close_masked()

@@ -246,7 +246,9 @@ class InnerReduction(Emitter):
         if lanes:
             return lambda span: self._masked_row(run, span, clauses, lanes)
         if rest:
-            return lambda span: self._remainder(run, span, rest)
+            return lambda span: self._remainder(run, span, {}, rest)
+        if entire and (rest := self._leaves(run)):
+            return lambda span: self._remainder(run, span, clauses, rest)
         if entire and (lanes := self._overlaps(run)):
             return lambda span: self._overlapping(run, span, clauses, lanes)
         return lambda span: self._plain(run, span, clauses)
@@ -291,10 +293,19 @@ class InnerReduction(Emitter):
         self.element(run.sweep, run.body, self.scan_step)
         self.close()
 
-    def _remainder(self, run: Run, span: Range, lanes: int) -> None:
-        """A row without reductions, of which what its whole vectors leave runs under a mask."""
+    def _leaves(self, run: Run) -> int:
+        """Numbers of a vector, where extremes of wide rows are taken, and what whole vectors leave is worth a mask; else 0. A last
+        vector that overlaps the one before would wait until both are stored."""
+        extremes = all(reduction.attr.reduction in ("max", "min") for reduction in run.sweep.reductions)
+        plain = run.vectorised and run.axis is self.loops.vector and not (run.scans or run.sweep.stores)
+        wide = not self.widened.keys().isdisjoint(run.body)
+        return masking.vector(self, run.body, run.sweep.stores) if extremes and plain and wide else 0
+
+    def _remainder(self, run: Run, span: Range, clauses: Mapping[Scalar, Code], lanes: int) -> None:
+        """A row of which what its whole vectors leave runs under a mask."""
+        told = joined(list(clauses.values()), "")
         with self.standing_loads(run.body):
-            self.in_whole_vectors(run.axis, lanes, lambda: self.element(run.sweep, run.body), *span)
+            self.in_whole_vectors(run.axis, lanes, lambda: self.element(run.sweep, run.body), *span, told=told)
 
     def masks_of(self, run: Run) -> tuple[int, int]:
         """Numbers of a vector, where a short row runs in whole vectors under a mask; and where what is left of a longer row

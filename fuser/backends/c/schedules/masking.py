@@ -129,6 +129,12 @@ def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store],
     return width if width and not narrow and long and dear(nodes) else 0
 
 
+def vector(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> int:
+    """Numbers of a vector, where what whole vectors leave of a row may run under a mask; else 0."""
+    width, narrow = _width(writer, list(nodes), stores)
+    return 0 if narrow else width
+
+
 def tiled(
     writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store], extent: int, held: Collection[Scalar | Store]
 ) -> int:
