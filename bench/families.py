@@ -137,12 +137,22 @@ def _written(xnp: Any, array: Callable[..., Any]) -> list[Family]:
 
         return program, (array(512),)
 
+    def eliminations(size: int) -> Program:
+        def program(m: Any) -> Any:
+            for k in (step % 15 for step in range(size)):
+                m = m.at[k + 1 :, k].divide(m[k, k])
+                m = m.at[k + 1 :, k + 1 :].add(-xnp.outer(m[k + 1 :, k], m[k, k + 1 :]))
+            return m
+
+        return program, (array(16, 16),)
+
     return [
         Family(".at[i].set", at_set, (4, 16, 64)),
         Family(".at[i].add", at_add, (4, 16, 64)),
         Family(".at[row].set", at_rows, (4, 16, 64)),
         Family("stencil steps", stencil, (3, 12, 48)),
         Family("rolls", rolled, (4, 16, 64)),
+        Family("eliminations", eliminations, (4, 16, 64)),
     ]
 
 

@@ -18,6 +18,7 @@ except ImportError:  # not on this system
 
 WARM_CALLS = 4  # of the program, that are not timed: caches fill, and programs that write in place are made
 MOST_WAITED = 64  # calls, while what the function runs is measured itself
+WAITED_SECONDS = 0.5  # of such calls in all, after which NumPy has its turns all the same
 ROUNDS = 5  # of each, before a clear verdict
 MOST_ROUNDS = 15
 CLEAR = 1.25  # a ratio, either way, that needs no further rounds
@@ -47,13 +48,13 @@ class Trial:
         self.began: float | None = None
         self._warm = 0
         self._waited = 0
+        self._waited_seconds = 0.0
 
     def __call__(self, *args: Any) -> Any:
         began, self.began = self.began, None
         before = self._state()
-        if before is None and self._waited < MOST_WAITED:
-            self._waited += 1
-            return self._ways[0](*args)
+        if before is None and self._waited < MOST_WAITED and self._waited_seconds < WAITED_SECONDS:
+            return self._wait(*args)
         if self._warm < WARM_CALLS:
             self._warm += 1
             return self._ways[0](*args)
@@ -71,13 +72,23 @@ class Trial:
             self._judge()
         return result
 
+    def _wait(self, *args: Any) -> Any:
+        """A call of the program that is not timed, as what it runs is measured itself."""
+        start = time.perf_counter()
+        result = self._ways[0](*args)
+        if self._state() is None:  # and nothing was compiled, which takes seconds once
+            self._waited_seconds += time.perf_counter() - start
+        self._waited += 1
+        return result
+
     def _judge(self) -> None:
         rounds = min(map(len, self._seconds))
         if not rounds:
             return
         program, numpy = map(_typical, self._seconds)
         ratio = program / max(numpy, 1e-9)
-        early = rounds >= 2 and sum(map(sum, self._seconds)) > EARLY_SECONDS and _beyond(ratio, EARLY)
+        spent = self._waited_seconds + sum(map(sum, self._seconds))
+        early = rounds >= 2 and spent > EARLY_SECONDS and _beyond(ratio, EARLY)
         if early or rounds >= MOST_ROUNDS or (rounds >= ROUNDS and _beyond(ratio, CLEAR)):
             self._decided(ratio)
 

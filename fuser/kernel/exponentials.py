@@ -9,7 +9,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import bfloat16, is_inexact
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.moderate import relative
-from fuser.kernel.operands import operands
+from fuser.kernel.readers import readers
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Exponential:
 def exponentials(kernel: Kernel) -> dict[Scalar, Exponential]:
     """What is known of each exponential of a kernel's elements."""
     body = {node for sweep in kernel.sweeps for node in sweep.body}
-    users = _users(kernel)
+    users = readers(kernel)
     found = {}
     for node in (node for node in kernel.nodes if node.op == "exp" and node in body):
         (argument,) = node.args
@@ -36,21 +36,9 @@ def exponentials(kernel: Kernel) -> dict[Scalar, Exponential]:
 
 def absorbed(kernel: Kernel, found: Mapping[Scalar, Exponential]) -> set[Scalar]:
     """The differences that nothing but these exponentials reads."""
-    users = _users(kernel)
+    users = readers(kernel)
     differences = {fact.difference for fact in found.values() if fact.difference is not None}
     return {d for d in differences if all(u is not None and u in found and found[u].difference is d for u in users[d])}
-
-
-def _users(kernel: Kernel) -> dict[Scalar, list[Scalar | None]]:
-    """What reads each node: other nodes and reductions, or None for a store."""
-    users: dict[Scalar, list[Scalar | None]] = {}
-    reductions = [reduction for sweep in kernel.sweeps for reduction in sweep.reductions]
-    for node in dict.fromkeys((*kernel.nodes, *reductions)):
-        for operand in operands(node):
-            users.setdefault(operand, []).append(node)
-    for store in kernel.stores:
-        users.setdefault(store.value, []).append(None)
-    return users
 
 
 def _only_summed(node: Scalar, users: Mapping[Scalar, list[Scalar | None]]) -> bool:

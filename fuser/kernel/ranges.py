@@ -11,6 +11,7 @@ import numpy as np
 
 from fuser.ir.scalar import Scalar
 from fuser.kernel.operands import index_of
+from fuser.kernel.signs import not_positive
 
 DEEPEST = 6  # levels of an expression: counts of shifts are seldom made of more
 
@@ -31,7 +32,9 @@ def known_count(node: Scalar, bits: int) -> bool:
 
 
 def without_test(node: Scalar) -> Scalar:
-    """A shift without the test of its count, where that is known; other nodes as they are."""
+    """A shift without the test of its count, where that is known, an exponential without that of its overflow; other nodes as they are."""
+    if node.op == "exp" and node.dtype.kind == "f" and not_positive(node.args[0]):
+        return replace(node, op="exp_unchecked")
     if node.op in ("shl", "shr") and known_count(node.args[1], node.dtype.itemsize * 8):
         return replace(node, op=f"{node.op}_unchecked")
     return node

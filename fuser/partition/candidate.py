@@ -43,6 +43,7 @@ class Candidate:
     layout: dict[Var, Layout]
     reads: dict[Var, set[Layout]] = field(default_factory=dict)
     opaque: dict[Var, float] = field(default_factory=dict)  # value: how many times each element is read, about
+    places: dict[Var, int] = field(default_factory=dict)  # value read opaquely: at how many indices
     gathered: dict[Var, int] = field(
         default_factory=dict
     )  # value: how many elements are read alone at computed indices
@@ -50,6 +51,7 @@ class Candidate:
     uneven: set[Var] = field(default_factory=set)  # of the opaque ones those read in another order too, or in part
     cost: int = 0
     volume: int = 0  # operations, each times the bytes of its numbers
+    expressions: int = 1  # of its kernel's text: equations, each as often as there are indices at which it is computed
     narrowest: int = 16  # bytes of the narrowest number, by which a vector's lanes are counted
     sweeps: int = 0  # runs over the reduced axes, one after the other
     pieces: int = 1  # parts of its axes that compute different things, each in a loop of its own
@@ -204,6 +206,7 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
             size = math.prod(domain) if fusion is not Fusion.MOVEMENT else _elements_read(eqn, operand, limits)
             times = size / max(view.source.aval.size, 1)
             candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
+            candidate.places[view.source] = candidate.places.get(view.source, 0) + 1
             if eqn.primitive.movement is Movement.GATHER and operand is eqn.invars[0]:
                 candidate.gathered[view.source] = (
                     0 if (1, *eqn.params["slice_sizes"])[-1] >= limits.target.lanes // 2 else size
@@ -374,7 +377,9 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
         return "it reads a reduction of the other at shifted or reshaped indices"
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped indices that others need in memory too"
-    copies = _copies(a, b, opaque)
+    copies, places = _copies(a, b, opaque), _places(a, b, opaque)
+    if b.expressions + a.expressions * places > limits.max_expressions:
+        return f"it reads a value at {places} different indices; together they are more than {limits.max_expressions} expressions"
     if (priced := recomputation.again(a, b, copies, opaque, limits.target)) is not None:
         return f"it reads a value at {math.ceil(copies)} different indices; {priced}"
     if limits.pieces and b.reduced and (priced := recomputation.padding(a, copies, opaque, limits.target)) is not None:
@@ -385,6 +390,11 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
 def _copies(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
     """How many times each element of `a` is computed inside `b`, about; a single number is once a kernel."""
     return sum(b.opaque[v] for v in opaque) + any(v in b.reads for v in opaque) if a.parallel else 1
+
+
+def _places(a: Candidate, b: Candidate, opaque: set[Var]) -> int:
+    """At how many indices `a` is computed in the text of `b`, about."""
+    return sum(b.places.get(v, 1) for v in opaque) + any(v in b.reads for v in opaque) if a.parallel else 1
 
 
 def escaping(a: Candidate, b: Candidate, uses: Uses) -> bool:
@@ -481,10 +491,12 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     aligned = not b.opaque.keys() & a.produced
     if not aligned:
         copies = max(_copies(a, b, b.opaque.keys() & a.produced), 1)
+        places = _places(a, b, b.opaque.keys() & a.produced)
         a.cost = math.ceil(a.cost * copies)
+        a.expressions *= places
         elements = sum(b.gathered.pop(v, 0) for v in b.opaque.keys() & a.produced)
         a.gathered |= {v: a.gathered.get(v, 0) + elements for v in a.inputs if elements and v.aval.size > 1}
-        _forget_axes(a, copies, b.uneven & a.produced)
+        _forget_axes(a, copies, places, b.uneven & a.produced)
         big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
         rows, cols, kind, partial, order = b.parallel, b.reduced, b.kind, b.partial, b.order
     else:
@@ -510,15 +522,16 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     return big
 
 
-def _forget_axes(candidate: Candidate, times: float, uneven: set[Var]) -> None:
-    """The candidate's values will be computed wherever they are read, so many times each, along no axes of their own; `uneven` are those
-    that are not read in order."""
+def _forget_axes(candidate: Candidate, times: float, places: int, uneven: set[Var]) -> None:
+    """The candidate's values will be computed wherever they are read, so many times each, at so many indices, along no axes of their own;
+    `uneven` are those that are not read in order."""
     domain, whole = math.prod(axis.extent for axis in candidate.axes), {tuple(candidate.order)}
     for var in candidate.inputs:
         if uneven or times > 1 or (var in candidate.reads and candidate.reads[var] != whole):
             candidate.uneven.add(var)
         own = domain / max(var.aval.size, 1) if var in candidate.reads else 0
         candidate.opaque[var] = (candidate.opaque.get(var, 0) + own) * times
+        candidate.places[var] = (candidate.places.get(var, 0) + len(candidate.reads.get(var, ()))) * places
     candidate.reads, candidate.layout, candidate.parallel, candidate.reduced, candidate.order = {}, {}, [], [], []
     candidate.innermost = set()
 
@@ -544,14 +557,18 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
         big.reads.setdefault(var, set()).update(layout(dims) for dims in several)
     for var, count in small.opaque.items():
         big.opaque[var] = big.opaque.get(var, 0) + count
+    for var, number in small.places.items():
+        big.places[var] = big.places.get(var, 0) + number
     for var, elements in small.gathered.items():
         big.gathered[var] = big.gathered.get(var, 0) + elements
     for var in inside:
         big.reads.pop(var, None)
         big.opaque.pop(var, None)
+        big.places.pop(var, None)
     big.cost += small.cost
     big.sweeps = big.sweeps + small.sweeps if inside else max(big.sweeps, small.sweeps)
     big.volume += small.volume
+    big.expressions += small.expressions
     if Kind.CONTRACTION in (big.kind, small.kind):
         big.pieces = 1  # a product reads an operand's pieces in place, and its result has none
     else:

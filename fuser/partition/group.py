@@ -46,6 +46,7 @@ class FusionLimits:
 
     max_params: int = 64  # arrays that one kernel may read
     max_ops: int = 600  # scalar operations in one kernel
+    max_expressions: int = 1200  # the same, each as often as there are indices at which it is computed
     max_vectors: int = 400  # the same, each as often as vectors of the kernel's narrowest numbers need it
     max_results: int = 32  # arrays that one kernel may write
     target: Target = CORE  # the machine, for what merges cost and save

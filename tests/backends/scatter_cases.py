@@ -77,6 +77,9 @@ COUNTED: dict[str, Form] = {
 # As long as nothing has a form by atomics.
 IN_ORDER: dict[str, Form] = {
     "sums of float32": case("add", "float32", 10, 5001),
+    "sums at eight places of float32": case(
+        "add", "float32", 8, 5001
+    ),  # what lies outside is ordered as the last place
     "sums of rows of float32": case("add", "float32", 11, 501, 70),
     "sums of bytes": case("add", "uint8", 10, 5001),
     "sums of bfloat16": case("add", "bfloat16", 10, 901, 3),

@@ -99,10 +99,7 @@ def test_parts_read_as_wide_as_alone(target: str) -> None:
     same += [f32(4096 * n + 64) for n in range(96)]
     (source,) = fuser.jit(adam, backend="triton").lower(*[same] * 4).sources
     (launch,) = machine_code.of_source(source, 4096, MACHINES[target])
-    width = (
-        64 if target.startswith("hip") else 128
-    )  # four elements a thread of 32 in a warp, for quotients in packs: two of 64
-    assert (launch.code.load_bits, launch.code.store_bits, launch.code.spills) == (width, width, 0)
+    assert (launch.code.load_bits, launch.code.store_bits, launch.code.spills) == (128, 128, 0)
 
 
 @pytest.mark.slow

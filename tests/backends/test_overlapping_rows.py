@@ -10,6 +10,8 @@ import pytest
 
 import fuser
 import fuser.numpy as fnp
+from fuser.backends.c.function import Variable
+from fuser.backends.c.schedules import masking
 
 EXTENTS = (15, 16, 17, 31, 50, 63, 64, 65, 100, 196, 1001)
 DTYPES = (np.float32, np.float64, np.int8, np.uint16, np.int64, ml_dtypes.bfloat16, np.float16)
@@ -44,3 +46,26 @@ def test_all_and_any_of_tests(extent: int) -> None:
     found = fuser.jit(lambda x: ((x > 0).all(1), (x < 0).any(1)))(x)
     np.testing.assert_array_equal(found[0], (x > 0).all(1))
     np.testing.assert_array_equal(found[1], (x < 0).any(1))
+
+
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_rows_that_are_read_again_after_their_extreme(extent: int) -> None:
+    """Softmax keeps rows of exponentials for its last sweep: they lie in the result, whose last vector is under a mask."""
+    x = np.random.default_rng(extent).standard_normal((23, extent)).astype(np.float32) * 10
+    x[3, extent // 2] = np.nan
+    x[5, -1] = -np.inf
+    found = np.asarray(
+        fuser.jit(
+            lambda x: fnp.exp(x - x.max(1, keepdims=True)) / fnp.exp(x - x.max(1, keepdims=True)).sum(1)[:, None]
+        )(x)
+    )
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(1, keepdims=True))
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), rtol=1e-5, atol=1e-12)
+
+
+def test_what_stands_for_elements_beyond_a_row_is_no_constant() -> None:
+    """gcc 12 takes a choice of a masked load or a constant for the load, whose other lanes are what a register held before."""
+    counter = Variable("x", "int64_t")
+    _, outside = masking.tested(counter, "100")
+    assert counter in outside

@@ -145,6 +145,11 @@ FORMS: dict[str, Form] = {
     "softmax of 1025 in bfloat16": (softmax, (of("bfloat16", 3, 1025),)),
     "softmax of 100 in float16": (softmax, (of("float16", 30, 100),)),
     "softmax of 104 in bfloat16": (softmax, (of("bfloat16", 20, 104),)),
+    "softmax of 20000 in bfloat16": (softmax, (of("bfloat16", 132, 20000),)),
+    "layer norm of 17000 in bfloat16": (
+        layer_norm,
+        (of("bfloat16", 132, 17000), of("bfloat16", 17000), of("bfloat16", 17000)),
+    ),
     "softmax of 1100": (softmax, (f32(3, 1100),)),
     "rows by what they share": (
         lambda x, y: (x / y, (x / x.max(-1, keepdims=True)).sum(-1)),
@@ -341,6 +346,7 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             "line",
             "softmax",
             "softmax of 1025 in bfloat16",
+            "softmax of 20000 in bfloat16",
             "rows by what they share",
             "places in rows with a rest",
         )

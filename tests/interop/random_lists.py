@@ -53,13 +53,24 @@ class Writer:
             "v = r.copy()",
         )  # fmt: skip
 
-    def loop(self, name: str) -> list[str]:
+    def latest(self, name: str) -> str:
+        """An item made of the last one."""
+        last = f"{name}[-1]"
+        return self.pick(
+            f"{last} * 0.5 + i", f"{last} + r[0]", f"{last} * r", last, f"{last} if r[0] > 0 else s", f"np.sin({last})", f"r - {last}",
+        )  # fmt: skip
+
+    def loop(self, name: str, follows: bool = False) -> list[str]:
         head = self.pick("for i in range(24):", "for i, r in enumerate(m):", "for i, (r, q) in enumerate(zip(m, x)):")
         body = ["        r = m[i]"] if head.startswith("for i in range") else []
         body += [f"        {self.step()}" for _ in range(self.random.randint(0, 2))]
-        body.insert(
-            self.random.randint(len(body) - 1, len(body)) if body else 0, f"        {name}.append({self.item()})"
-        )
+        if follows and self.random.random() < 0.5:
+            reads = self.pick(
+                "w = {}[-1]", "v = v + {}[-1]", "v += {}[-1]", "s = 0.5 * np.sum({}[-1])", "{}[-1][0] = s"
+            )
+            body.append(f"        {reads.format(name)}")
+        item = self.latest(name) if follows else self.item()
+        body.insert(self.random.randint(len(body) - 1, len(body)) if body else 0, f"        {name}.append({item})")
         if self.random.random() < 0.1:
             body.append("        if s > 3:\n            break")
         body += [f"        {self.step()}" for _ in range(self.random.randint(0, 1))]
@@ -85,7 +96,9 @@ class Writer:
         names = ["a", "b"][: self.random.randint(1, 2)]
         for each in names:
             if self.random.random() < 0.6:
-                lines += [f"    {each} = [{self.pick('', '', '', '1.5')}]", *self.loop(each)]
+                first = self.pick("", "", "", "", "1.5", "0", "v", "m[0]", "np.ones(8)", "np.float64(2)")
+                follows = bool(first) and self.random.random() < 0.7
+                lines += [f"    {each} = [{first}]", *self.loop(each, follows)]
             else:
                 lines.append(self.comprehension(each))
             if self.random.random() < 0.25:

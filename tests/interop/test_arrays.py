@@ -122,6 +122,92 @@ def test_selections_by_equal_masks() -> None:
         accelerate(lambda x: np.zeros_like(x).__setitem__(x > 1, x[x > 2]), fallback="error")(X)
 
 
+def test_masks_beside_integers_and_slices() -> None:
+    def program(x: np.ndarray, p: np.ndarray, rows: np.ndarray) -> Any:
+        mask, first = p > 0.5, p[:5] > 0.3
+        x[3, mask, 2] = 9
+        x[2, mask, :2] = -1
+        x[:, mask, 1] = 0.5
+        x[first, 0, -1] *= 3
+        for row in range(len(rows)):
+            x[rows[row], mask, 0] -= 0.25
+        return x[-1, mask, 3].sum(), x[rows[0], mask, 0].max(), x[first, 4, 2].mean()
+
+    rng = np.random.default_rng(3)
+    arguments = rng.standard_normal((5, 6, 4)), rng.random(6), np.array([1, 4, 1])
+    for backend in ("reference", "c"):
+        agree(program, *arguments, backend=backend)
+    function = accelerate(program, fallback="error")
+    function(*arguments)
+    assert "compiled whole" in function.explain()
+
+
+def test_rows_selected_by_a_mask_are_reduced_and_written_to() -> None:
+    def program(x: np.ndarray, kinds: np.ndarray) -> Any:
+        x = x.copy()
+        mask = kinds == 1
+        for kind in range(2):
+            rows = kinds == kind
+            x[rows] -= x[rows].mean(axis=0)
+            x[rows] /= x[rows].std(axis=0)
+        x[:, :5][:, mask[:5]] *= 2
+        total, largest = x[mask].sum(), x[mask].max(axis=0)
+        beside = (x[:, mask[:6]] + x[:, :1]).sum(axis=1)
+        return x, total, largest, (x[kinds == 2] > 0).any(axis=0), beside, x[kinds == 7].sum(axis=0)
+
+    arguments = np.random.default_rng(4).standard_normal((40, 6)), np.arange(40) % 3
+    for backend in ("reference", "c"):
+        agree(program, *arguments, backend=backend)
+    function = accelerate(program, fallback="error")
+    function(*arguments)
+    assert "compiled whole" in function.explain()
+
+
+def test_rows_selected_by_a_mask_that_no_program_holds_are_numpys() -> None:
+    x, kinds = np.random.default_rng(5).standard_normal((40, 6)), np.arange(40) % 3
+    for function in (
+        lambda x, k: x[k == 1].sum(axis=1),
+        lambda x, k: x[k == 1] + x[:14],
+        lambda x, k: len(x[k == 1]),
+        lambda x, k: np.count_nonzero(x[k == 1] > 0, axis=0),
+        lambda x, k: x[k == 1] * np.arange(6.0) + x[k == 2][:13].sum(),
+    ):
+        same(_outcome(function, x, kinds), _outcome(accelerate(function), x, kinds))
+    wide = np.zeros((4, 65))
+    with pytest.raises(UnsupportedError):
+        accelerate(lambda x, p: x[p > 0].sum(axis=0), fallback="error")(wide, np.ones(4))
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        accelerate(lambda x, p: x[p > 0].sum(axis=0))(x, np.ones(41))
+
+
+def _outcome(function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return str(error)
+
+
+def test_flat_positions_are_unravelled() -> None:
+    x, positions = np.random.default_rng(6).standard_normal((4, 5)), np.array([[0, 23], [7, 11]])
+    agree(lambda x: np.unravel_index(x.argmax(), x.shape), x)
+    for order in ("C", "F"):
+        agree(lambda i, order=order: np.unravel_index(i, (2, 3, 4), order), positions)
+    agree(lambda i: np.unravel_index(i, 24), positions)
+    with pytest.raises(ValueError, match="out of bounds"):
+        accelerate(lambda i: np.unravel_index(i, (2, 3, 4))[1] + 1)(positions + 10)
+
+
+@pytest.mark.parametrize("index", [5, -6])
+def test_integers_out_of_bounds_beside_masks_are_numpys_errors(index: int) -> None:
+    def write(x: np.ndarray, p: np.ndarray, i: np.ndarray) -> None:
+        x[i[0], p > 0.5] = 1
+
+    with pytest.raises(IndexError, match="out of bounds"):
+        accelerate(write)(np.zeros((5, 6)), np.ones(6), np.array([index]))
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        accelerate(write)(np.zeros((5, 6)), np.ones(5), np.array([1]))
+
+
 def test_out_arguments_and_in_place_functions() -> None:
     def program(x: np.ndarray) -> tuple[Any, ...]:
         a = np.empty_like(x)

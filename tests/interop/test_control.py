@@ -145,7 +145,22 @@ def skips_and_keeps(x):
     return total, largest
 
 
+def hunts(prey, predators, step, n):
+    found = np.empty((n, 2))
+    found[0] = prey, predators
+
+    def change(s):  # whose parameter has the name of a variable of the loop
+        return np.array([s[0] - 0.4 * s[0] * s[1], 0.1 * s[0] * s[1] - 0.4 * s[1]])
+
+    for i in range(n - 1):
+        s = found[i]
+        first = change(s)
+        found[i + 1] = s + step * change(s + step / 2 * first)
+    return found
+
+
 CASES: list[tuple[Any, tuple[Any, ...]]] = [
+    (hunts, (10.0, 5.0, 0.01, 200)),
     (relaxes, (np.linspace(0, 1, 12) ** 2, 1e-4)),
     (newton, (R.random(5) + 2, 30)),
     (bisects, (1.0, 2.0, 1e-12)),

@@ -406,3 +406,20 @@ def test_parts_that_are_joined_are_looked_at_once() -> None:
         found, wanted = told(accelerated, x), told(joined, x)
         assert found[1:] == wanted[1:]
         np.testing.assert_array_equal(found[0], wanted[0])
+
+
+def test_a_kernel_stores_no_masks_of_events_that_another_reduces() -> None:
+    def program(x: np.ndarray) -> np.ndarray:
+        x = x.copy()
+        for _ in range(4):
+            a, b = x[:-2] - x[1:-1], x[2:] - x[1:-1]
+            x[1:-1] += a * np.exp(-((a / 0.1) ** 2)) + b * np.exp(-((b / 0.1) ** 2))
+        return x
+
+    x = np.random.default_rng(0).random(5000)
+    function = accelerate(program, measure=False)
+    np.testing.assert_allclose(function(x), program(x), rtol=1e-12)
+    stored = [v.aval for group in function.lower(x).plan.groups for v in group.graph.outvars]
+    assert not any(aval.dtype == bool and aval.size > 1 for aval in stored)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        accelerate(program)(np.where(np.arange(5000) == 77, 1e200, x))

@@ -238,6 +238,21 @@ def test_order_statistics_and_sorting() -> None:
     agree(lambda a: np.digitize(a, [-1.0, 0.0, 2.0]), x)
 
 
+@pytest.mark.parametrize("bins", [[-1.0, 0.0, 0.0, 2.0], [0.5], [2.0, 0.0, -1.0], [0.0, np.nan], [0.0, np.inf]])
+def test_digitize_with_bins_of_the_callers(bins: list[float]) -> None:
+    x, edges = np.append(sample("float64").ravel(), [0.0, np.nan, 2.0]), np.array(bins)
+    for right in (False, True):
+        agree(lambda a, b, right=right: np.digitize(a, b, right), x, edges, backend="c")
+    traced = fuser.accelerate(np.digitize, fallback="error")
+    traced(x, edges)
+    assert "compiled whole" in traced.explain()
+
+
+def test_digitize_with_bins_in_no_order_is_numpys_error() -> None:
+    with pytest.raises(ValueError, match="monotonically"):
+        fuser.accelerate(lambda a, b: np.digitize(a, b) + 1)(np.ones(3), np.array([1.0, 0.0, 2.0]))
+
+
 MOVEMENT: dict[str, Callable[..., Any]] = {
     "transpose": lambda a: (
         a.T,

@@ -15,6 +15,9 @@ from scipy.signal import savgol_filter
 
 import fuser.numpy as fnp
 from fuser.interop import accelerate
+from fuser.interop.numpy import library
+from fuser.ir.types import ArrayType
+from fuser.runtime import blas_threads
 from tests.interop.test_events import as_numpy, events
 
 rng = np.random.default_rng(0)
@@ -124,3 +127,22 @@ def test_functions_that_use_fuser_numpy_beside_numpys_arrays() -> None:
     y[order] = w
     for got, want in zip(accelerate(ordered)(x, w), (x[order], np.cumsum(w[order]), y), strict=True):
         np.testing.assert_allclose(got, want, 1e-6)
+
+
+def test_steps_on_matrices_that_are_not_large_have_one_thread_of_lapack():
+    limit = blas_threads.setter("numpy.linalg._umath_linalg")
+    if limit is None:
+        pytest.skip("NumPy's LAPACK does not say how many threads it has")
+    before, seen = limit(2), []
+
+    def step(a: np.ndarray) -> np.ndarray:
+        seen.append(limit(1))
+        return a
+
+    try:
+        for size in (10, 400):
+            library._evaluate(np.eye(size), function=step, types=(ArrayType((size, size), np.dtype(np.float64)),))
+            assert limit(2) == (2 if size == 10 else 1)  # given back; what the step itself set stays
+    finally:
+        limit(before)
+    assert seen == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -398,6 +399,89 @@ def test_windows_at_computed_positions_are_numpys(function: Callable[..., Any], 
     for _ in range(2):
         agree(accelerated(*arguments), function(*arguments))
     assert "compiled whole" in accelerated.explain()
+
+
+def epidemic(rate, recovery, n):
+    susceptible, infected = [990.0], [10.0]
+    for _ in range(n):
+        new = rate * susceptible[-1] * infected[-1] / 1000
+        susceptible.append(susceptible[-1] - new)
+        infected.append(infected[-1] + new - recovery * infected[-1])
+    return np.array(susceptible), np.array(infected)
+
+
+def smoothed(x):
+    found = [x[0]]
+    for value in x[1:]:
+        found.append(0.1 * value + 0.9 * found[-1])
+    return np.array(found)
+
+
+def orbit(x, n):
+    found = [x]
+    for _ in range(n):
+        found.append(3.7 * found[-1] * (1 - found[-1]))
+    return np.array(found), found[-1]
+
+
+def accumulated(x):
+    total, found = 0.0, []
+    for value in x:
+        found.append(value * 2)
+        total = total + found[-1]
+    return np.array(found), total
+
+
+def changed_at_the_end(x, n):
+    found = [x]
+    for _ in range(n):
+        found[-1][0] += 0.5
+        found.append(found[-1] * 0.9)
+    return np.array(found)
+
+
+def the_same_item(x, n):
+    found = [x]
+    for _ in range(n):
+        last = found[-1]
+        last *= 0.99
+        found.append(last)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    "function, arguments, staged",
+    [
+        (epidemic, (0.3, 0.1, 400), True),
+        (smoothed, (LINE,), True),
+        (orbit, (X[0] % 1, 200), True),
+        (accumulated, (LINE,), True),
+        (changed_at_the_end, (X[0], 60), False),
+        (the_same_item, (X[0], 60), False),
+    ],
+)
+def test_a_loop_may_read_the_last_item_of_a_list(
+    function: Callable[..., Any], arguments: tuple[Any, ...], staged: bool
+) -> None:
+    accelerated = accelerate(function, measure=False)
+    for _ in range(2):
+        given, own = copy.deepcopy(arguments), copy.deepcopy(arguments)
+        agree(accelerated(*given), function(*own))
+        agree(given, own)
+    assert "compiled whole" in accelerated.explain()
+    if staged:
+        assert len(accelerated.trace(*arguments).graph.eqns) < 100
+
+
+def test_the_last_item_of_an_empty_list_is_pythons_error() -> None:
+    def read(x):
+        found = []
+        for value in x:
+            found.append(found[-1] + value)
+        return found
+
+    with pytest.raises(IndexError):
+        accelerate(read)(LINE)
 
 
 def test_random_lists(tmp_path: pathlib.Path) -> None:

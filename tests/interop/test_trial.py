@@ -126,3 +126,22 @@ def test_slow_functions_are_decided_early(monkeypatch):
     for _ in range(trial.WARM_CALLS + 4):
         one()
     assert len(verdicts) == 1 and verdicts[0] == pytest.approx(0.1)
+
+
+def test_waiting_for_segments_ends_where_it_takes_long(monkeypatch):
+    """A function in thousands of short segments, which are timed themselves, is slower than NumPy for no more than a second."""
+    ways = []
+    seconds = {"program": 0.1, "numpy": 0.001}
+    now = [0.0]
+
+    def run(way):
+        ways.append(way)
+        now[0] += seconds[way]
+
+    verdicts = []
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(trial, "_preemptions", lambda: 0)
+    one = trial.Trial(lambda: run("program"), lambda: run("numpy"), lambda: None, verdicts.append)
+    while not verdicts:
+        one()
+    assert verdicts == [pytest.approx(100)] and ways.count("program") <= trial.WARM_CALLS + 8

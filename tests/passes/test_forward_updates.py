@@ -98,6 +98,48 @@ def test_narrow_places_and_long_dimensions() -> None:
         through(program, x, np.int8(i), np.int8(j))
 
 
+def _rows_and_columns(xnp: Any, k: Any, a: Any) -> Any:
+    """A rotation of two rows, then of two columns, as of Jacobi's for eigenvalues."""
+    i = k % (a.shape[0] - 1)
+    x, y = a[i], a[i + 1]
+    a = a.at[i].set(0.6 * x + 0.8 * y).at[i + 1].set(0.6 * y - 0.8 * x)
+    x, y = a[:, i], a[:, i + 1]
+    return a.at[:, i].set(0.6 * x + 0.8 * y).at[:, i + 1].set(0.6 * y - 0.8 * x)
+
+
+def _row_and_column(xnp: Any, k: Any, a: Any) -> Any:
+    a = a.at[k % 7].multiply(0.6)
+    return a.at[:, (k * 3) % 5].add(0.5 * a[k % 7, 2])
+
+
+@pytest.mark.parametrize("step", [_rows_and_columns, _row_and_column])
+def test_rows_and_columns_that_a_loop_writes_in_turn_are_written_in_place(step: Callable[..., Any]) -> None:
+    """No iteration makes an array as large as the matrix: XLA writes rows and columns in place, too."""
+    jax = pytest.importorskip("jax")
+    a = RNG.normal(size=(40, 40)).astype(np.float32)
+    run = fuser.jit(lambda a: lax.fori_loop(0, 100, lambda k, a: step(jnp, k, a), a), backend="c")
+    expected = jax.lax.fori_loop(0, 100, lambda k, a: step(jax.numpy, k, a), a)
+    np.testing.assert_allclose(run(a), expected, 1e-4, 1e-4)
+    (loop,) = (eqn for eqn in run.lower(a).graph.eqns if eqn.primitive.name == "scan")
+    assert set(whole(loop.params["jaxpr"], a.shape)) == {"dynamic_update_slice"}
+    (group,) = run.lower(a).plan.groups
+    assert group.buffers is not None and 1 not in group.buffers.updated.moving
+
+
+@pytest.mark.parametrize("column", [0, 3, 15, 199])
+def test_static_windows_are_read_through(column: int) -> None:
+    """Of arrays updated at a computed place; a place that its integers do not hold stays as it is."""
+    x = RNG.normal(size=(9, 200)).astype(np.float32)
+
+    def program(x: Any, row: Any) -> Any:
+        updated = dynamic_update_slice_p.bind(x, x[3:4] * 2, row, np.int8(0))
+        return updated[2, column : column + 1] + updated[:, column]
+
+    for row in (0, 2, 8, 100):
+        graph = through(program, x, np.int8(row))
+        assert (whole(graph, x.shape) == []) == (column < 128)
+
+
 def test_a_loop_that_swaps_rows_and_reads_a_column_writes_the_matrix_once() -> None:
     def step(k: Any, a: Any) -> Any:
         best = jnp.argmax(jnp.abs(a[:, k]))

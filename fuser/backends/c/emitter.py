@@ -40,7 +40,7 @@ from fuser.backends.c.target import TARGET
 from fuser.backends.c.team_size import TEAM_FOR
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.ir.types import BOOL, FLOATS, is_complex, is_inexact
 from fuser.kernel.cost import most_alone
 from fuser.kernel.emitter import Emitter as Common
 from fuser.kernel.emitter import axis_names, invariants
@@ -116,6 +116,7 @@ class Emitter(Builder, Common):
         self.held: dict[tuple[Scalar, int], Variable] = {}
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
         self.widened: Mapping[Scalar, Variable] = {}  # narrow numbers that are read from rows of wide ones
+        self.outside: Part = "0"  # and the floating-point number that stands for one that is not
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
 
     # The schedule.
@@ -241,7 +242,7 @@ class Emitter(Builder, Common):
         mask is made of it."""
         rest = self.code("{}", total) if first == "0" else self.code("({} - {})", total, first)
         lane = self.count(f"{name}_lane", "0", masking.padded(rest, lanes), kind="int32_t")
-        self.inside = code("{}({}, {})", masking.WITHIN, lane, rest)
+        self.inside, self.outside = masking.tested(lane, rest)
         return self.let(
             "int64_t", name, "{}" if first == "0" else "{0} + {1}", *((lane,) if first == "0" else (first, lane))
         )
@@ -364,7 +365,7 @@ class Emitter(Builder, Common):
         if offset is not None:
             found = self.element_at(node, Element(array, offset))
             if self.inside is not None and self._along_vector(node):
-                return code("({} ? {} : 0)", self.inside, found)
+                return code("({} ? {} : {})", self.inside, found, self.outside if node.dtype in FLOATS else "0")
             return found
         offset, mask = self._offset(node.attr.param, node.attr.offset), self.operand(node.args[0])
         if self.inside is not None and self._along_vector(node):
@@ -591,7 +592,7 @@ def _logaddexp(run: Part, value: Part, accumulator: np.dtype) -> Code:
     ln2 = spell.literal(np.float64(0.6931471805599453), accumulator)
 
     def above(a: Part, b: Part) -> Code:
-        return code("{} + {}", a, spell.called(f"log1p_{w}", spell.called(f"exp_{w}", code("{} - {}", b, a))))
+        return code("{} + {}", a, spell.called(f"log1p_{w}", spell.called(f"exp_unchecked_{w}", code("{} - {}", b, a))))
 
     form = "({0} == {1} ? {0} + {2} : ({0} > {1} ? {3} : {4}))"
     return code(form, run, value, ln2, above(run, value), above(value, run))

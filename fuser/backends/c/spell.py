@@ -519,7 +519,7 @@ def _rounded_twice(form: str, name: str) -> Spelling:
 
 
 _FLOAT: dict[str, Spelling] = {
-    **{name: name + "_{w}" for name in (*maths.UNARY, *maths.BINARY)},
+    **{name: name + "_{w}" for name in (*maths.UNARY, *maths.BINARY, "exp_unchecked")},
     "neg": "-{0}",
     "abs": "__builtin_fabs{f}({0})",
     "floor": "__builtin_floor{f}({0})",

@@ -196,9 +196,11 @@ def _seconds(form: Form, rows: int, width: int, count: int) -> float:
 
 def _ordered_seconds(rows: int, width: int, count: int) -> float:
     """Of a combination of updates in the order of their targets."""
-    sectors = max(4 * width, SECTOR)  # of a row that is read at its position
+    sectors = (
+        max(4 * width, SECTOR) if width > 1 else 4
+    )  # of a row that is read at its position; numbers are carried along
     moved = (8 * rows * width + (sectors + 8 * width) * count) / TARGET.levels[-1].bandwidth
-    return 4 * TARGET.launch + radix_sort.seconds(count, max(1, rows.bit_length())) + moved
+    return 4 * TARGET.launch + radix_sort.seconds(count, radix_sort.target_bits(rows)) + moved
 
 
 def _whole(dtype: np.dtype, reduction: str) -> Form:

@@ -11,13 +11,11 @@ from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.emitter import Launch
-from fuser.backends.triton.launch import constants, limits, module_of, options
+from fuser.backends.triton.launch import constants, limits, module_of, options, warps
 from fuser.backends.triton.spell import MATRIX_FLOATS
-from fuser.backends.triton.target import shared_of_block
+from fuser.backends.triton.target import WARP, shared_of_block
 from fuser.runtime.array import CARRIED
 
-# A target's platform: the threads of a warp.
-WARP = {"cuda": 32, "hip": 64}
 ONCE_A_BLOCK = 128  # bytes of stack for what stays the same from block to block, which is read once for each
 _NAMES = {"bool": "i1", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -37,7 +35,7 @@ def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str,
     most = 1024 // WARP[platform]
     copies = copies_blocks(platform, arch)
     taken = [c for c in (launch, *launch.smaller) if not c.maps or (copies and mappable(c, **passing))]
-    for candidate in [c for c in taken if c.warps <= most] or taken[:1]:
+    for candidate in [c for c in taken if warps(c, platform) <= most] or taken[:1]:
         kernel = compile_launch(source, candidate, platform, arch, **passing)
         lacking = stack_bytes(kernel, platform) if launch.smaller else 0
         lacking = max(0, lacking - ONCE_A_BLOCK) if candidate.persistent else lacking

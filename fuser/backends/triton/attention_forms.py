@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from fuser.backends.triton import spell
 from fuser.backends.triton.attention_kernel import (
@@ -14,7 +16,7 @@ from fuser.backends.triton.attention_kernel import (
     AttentionKernel,
 )
 from fuser.backends.triton.block_sizes import AttentionTile
-from fuser.backends.triton.emitter import Function, Launch
+from fuser.backends.triton.emitter import Function, Launch, either
 from fuser.backends.triton.tensor_maps import Copied, copied
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -31,37 +33,34 @@ def attention(kernel: Kernel, parts: Attention, orders: dict[Side, tuple[Scalar,
     forms: list[AttentionKernel] = [mapped, plain]
     if mapped.can_be_behind:
         forms.insert(0, MappedAttention(kernel, parts, orders, f"{kernel.name}_behind", behind=True))
-    functions = [form.write() for form in forms]
-    first, *others = (choice for function in functions for choice in function.launch.choices)
-    text = "\n\n\n".join(function.text for function in functions)
-    return Function(text, replace(first, smaller=tuple(others)))
+    return either([form.write() for form in forms])
 
 
 class MappedAttention(AttentionKernel):
     """The same with copies by tensor maps of what is walked along."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        parts: Attention,
-        orders: dict[Side, tuple[Scalar, ...]],
-        name: str,
-        behind: bool = False,
-    ) -> None:
-        super().__init__(kernel, parts, orders, name, behind)
-        # Of each load its copy, the map's name, the walked dimension and the other one.
-        self.copies: dict[Scalar, tuple[Copied, str, str, str]] = {}
-        if self.wide or parts.itemsize > MATRIX_BYTES:
-            return
-        for number, score in enumerate(parts.scores):
-            if self.whole(number):
-                self._find(score.walked, (COLUMN, f"{DEPTH_DOWN}{number}"), score.depth[1], self.tile.depths[number])
-        for number, total in enumerate(parts.totals):
-            if len(total.features) == 1:
-                dims = COLUMN_DOWN, f"{FEATURE}{number}"
-                self._find(total.value, dims, total.features[0], self.tile.features[number])
+    @cached_property
+    def copies(self) -> dict[Scalar, tuple[Copied, str, str, str]]:
+        """Of each load its copy, the map's name, the walked dimension and the other one."""
+        found: dict[Scalar, tuple[Copied, str, str, str]] = {}
+        if self.wide or self.parts.itemsize > MATRIX_BYTES:
+            return found
+        sides = [
+            (score.walked, (COLUMN, f"{DEPTH_DOWN}{number}"), score.depth[1], self.tile.depths[number])
+            for number, score in enumerate(self.parts.scores)
+            if self.whole(number)
+        ]
+        sides += [
+            (total.value, (COLUMN_DOWN, f"{FEATURE}{number}"), total.features[0], self.tile.features[number])
+            for number, total in enumerate(self.parts.totals)
+            if len(total.features) == 1
+        ]
+        for side, dims, other, size in sides:
+            for node, copy in self._copies(side, dims, other, size):
+                found[node] = (copy, f"map{len(found)}", *dims)
+        return found
 
-    def _find(self, side: Side, dims: tuple[str, str], other: Axis, size: int) -> None:
+    def _copies(self, side: Side, dims: tuple[str, str], other: Axis, size: int) -> Iterator[tuple[Scalar, Copied]]:
         """The copies of an operand's loads, along the walked dimension and another one with its axis and block."""
         walked = [axis for axis in self.parts.walked[dims[0] == COLUMN_DOWN] if axis.extent != 1]
         batch = [axis for axis in self.parts.axes["batch"] if axis.extent != 1]
@@ -69,7 +68,7 @@ class MappedAttention(AttentionKernel):
         for node in (n for n in self.orders[side] if n.op == "load"):
             found = copied(self.kernel, node, walked, other, batch, self.loops.extents, single, (self.tile.n, size))
             if found is not None:
-                self.copies[node] = (found, f"map{len(self.copies)}", *dims)
+                yield node, found
 
     def load_text(self, node: Scalar, widen: bool = True) -> str:
         if node not in self.copies:

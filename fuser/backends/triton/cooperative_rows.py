@@ -34,7 +34,7 @@ from fuser.kernel.relative_sums import RelativeSums, with_relative_sums
 # Seconds from what one program publishes to its use by another, by way of the second cache of a GPU that is busy with memory.
 WAIT = 1.5e-6
 REGISTERS = 64  # of a thread, which holds 32 elements: what programs wait for is hidden by as many as run at once
-NARROW_REGISTERS = 96  # of one that holds 64 elements of 16 bits, so that more bytes of rows are held at once
+NARROW_REGISTERS = (88, 96)  # of one that holds 64 elements of 16 bits, so that more bytes of rows are held at once
 
 
 def cooperates(kernel: Kernel) -> bool:
@@ -112,17 +112,16 @@ class CooperativeRows(Rows):
 
     def write(self) -> Function:
         self.line('ticket = tl.atomic_add(words, 1, sem="relaxed")' + ("" if self.wide else ".to(tl.int32)"))
-        function = super().write()
-        free = function.launch
-        limited = [replace(free, registers=REGISTERS), free]
+        return super().write()
+
+    def choices(self, launch: Launch) -> list[Launch]:
+        limited = [replace(launch, registers=REGISTERS), launch]
         elements = self.loops.count((*self.loops.parallel, *self.loops.reduced))
         rows = (param for param in self.kernel.params if math.prod(param.shape) >= elements)
         if max((param.dtype.itemsize for param in rows), default=4) <= 2:
-            limited.insert(0, replace(free, registers=NARROW_REGISTERS, warps=max(1, free.warps // 2)))
-        return replace(function, launch=replace(limited[0], smaller=tuple(limited[1:])))
-
-    def smaller(self, launch: Launch) -> tuple[Launch, ...]:
-        return ()
+            half = replace(launch, warps=max(1, launch.warps // 2))
+            limited[:0] = [replace(half, registers=registers) for registers in NARROW_REGISTERS]
+        return limited
 
     def constants(self) -> dict[str, int]:
         return {**super().constants(), "PIECES": self.pieces, "PIECES_BLOCK": MOST_PIECES}

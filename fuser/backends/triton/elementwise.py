@@ -30,11 +30,12 @@ def elementwise(
         line = Line(kernel, loops, kernel.name)
         line.program_param = number
         tile = _narrowed(kernel, loops.parallel[0] if loops.parallel else None, tiles.line_tile(_itemsize(kernel)))
-        return [line.write(tile.asked(asked))]
+        return [_whole(kernel, line.write(tile.asked(asked)), tile.asked(asked))]
     y, x, tile = plane
     form = Plane(kernel, loops, kernel.name)
     form.program_param = number
-    return [form.write(y, x, _narrowed(kernel, x, tile).asked(asked))]
+    tile = _narrowed(kernel, x, tile).asked(asked)
+    return [_whole(kernel, form.write(y, x, tile), tile)]
 
 
 class Line(Emitter):
@@ -126,6 +127,13 @@ class Plane(Emitter):
 
     def store_dims(self, store: Store) -> Dims:
         return frozenset("xy")
+
+
+def _whole(kernel: Kernel, function: Function, tile: Tile) -> Function:
+    """The function, whose launch has no more threads than there are whole accesses in a tile, where threads take such."""
+    accesses = tile.size // widest(kernel)
+    threads = max(accesses, 32) if tile.hints and accesses >= 32 * tile.warps else 0
+    return replace(function, launch=replace(function.launch, threads=threads))
 
 
 def _packed(tile: Tile) -> bool:

@@ -19,7 +19,7 @@ from fuser.backends.triton.long_rows import LongRows
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import lower_product
 from fuser.backends.triton.product import product
-from fuser.backends.triton.reductions import Rows, held_words, scans_of
+from fuser.backends.triton.reductions import held_words, scans_of, whole_rows
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
@@ -27,6 +27,7 @@ from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
 from fuser.kernel.relative_sums import with_relative_sums
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.kernel.sum_digits import with_unrounded_sums
 from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup
 
@@ -63,7 +64,7 @@ def _of_launch(launch: Launch) -> Schedule:
 
 def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
     """The Triton file of a kernel, and how this call of it is launched; `asked` are transforms that the user wants."""
-    kernel = decompose(kernel, spell.TABLE.has)
+    kernel = decompose(with_unrounded_sums(kernel), spell.TABLE.has)
     if kernel.loop is not None and len(kernel.parallel) > 1:
         kernel = flattened(kernel)
     functions, scratch = _functions(kernel, arrange(kernel), asked)
@@ -107,7 +108,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held, scans, together)
     if tile is not None:
         tile = tile.asked(asked, reduced)
-        return [Rows(kernel, loops, kernel.name, tile).write()], {}
+        return [whole_rows(kernel, loops, tile)], {}
     long_row = not along_rows and not asked.tile
     widest_read = (
         4

@@ -49,7 +49,8 @@ class Launch:
     `persistent`: a program takes one block of the result after another, so that as many programs as run at once do; `registers`: the most
     that a thread may have on NVIDIA's GPUs, so that more programs run at once; 0 for as many as the compiler takes; `once_a_row`: the
     buffer of each access that takes one element a row; `split_k`, `stream_k`: in how many parts, or by how many programs, steps of
-    a product are shared out."""
+    a product are shared out; `threads`: of a program whose threads each take one whole access of it, so that there are no more of them
+    where warps have 64; 0 for any number."""
 
     function: str
     buffers: tuple[int, ...]
@@ -66,6 +67,7 @@ class Launch:
     once_a_row: tuple[int, ...] = ()
     split_k: int | None = None
     stream_k: int | None = None
+    threads: int = 0
 
     @property
     def columns(self) -> int:
@@ -112,6 +114,17 @@ class Function:
     text: str
     launch: Launch
     scratch: list[tuple[int, Any]] = field(default_factory=list)
+
+    def with_choices(self, choices: Sequence[Launch]) -> Function:
+        """The function, launched as the first of these that a GPU has registers for."""
+        first, *smaller = (replace(launch, smaller=()) for launch in choices)
+        return replace(self, launch=replace(first, smaller=tuple(smaller)))
+
+
+def either(functions: Sequence[Function]) -> Function:
+    """The first of functions that do the same, with the others for GPUs that have no registers, shared memory or copies for it."""
+    together = Function("\n\n\n".join(function.text for function in functions), functions[0].launch)
+    return together.with_choices([choice for function in functions for choice in function.launch.choices])
 
 
 class Emitter(BlockEmitter):

@@ -8,7 +8,7 @@ many small arrays, whose launches would take longer than their bytes, is one lau
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from fuser.backends.triton import spell
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
+from fuser.backends.triton.target import WARP
 from fuser.ir.graph import Var
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.decompose import decompose
@@ -130,8 +131,10 @@ def _launch(name: str, parts: Sequence[Part], of_kernel: Scalars) -> tuple[list[
         *(f"{constant}: tl.constexpr" for constant in constants),
     ]
     head = [f"@triton.jit(do_not_specialize=[{quoted}])", f"def {name}({', '.join(params)}):"]
-    warps = max(part.function.launch.warps for part in parts)
-    return functions, "\n".join([*head, *lines]), Launch(name, buffers, tuple(sizes), constants, grid, warps)
+    alone = [part.function.launch for part in parts]
+    made = Launch(name, buffers, tuple(sizes), constants, grid, max(launch.warps for launch in alone))
+    threads = max(launch.threads or made.warps * WARP["hip"] for launch in alone)
+    return functions, "\n".join([*head, *lines]), replace(made, threads=threads)
 
 
 def _by_text(parts: Sequence[Part]) -> list[list[Part]]:

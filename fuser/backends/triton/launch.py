@@ -16,6 +16,7 @@ from typing import Any
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import interpreter
 from fuser.backends.triton.emitter import Launch, TensorMap
+from fuser.backends.triton.target import WARP
 from fuser.errors import ToolchainError
 from fuser.runtime import compilers, toolchain
 from fuser.runtime.array import torch_dtype
@@ -81,8 +82,14 @@ def constants(launch: Launch, platform: str, arch: int | str) -> dict[str, Any]:
 
 def limits(launch: Launch, platform: str) -> dict[str, int]:
     """What a program of a launch may have on a GPU: warps, stages and, where it says so, registers a thread."""
-    found = {"num_warps": launch.warps, "num_stages": launch.stages}
+    found = {"num_warps": warps(launch, platform), "num_stages": launch.stages}
     return found | ({"maxnreg": launch.registers} if launch.registers and platform == "cuda" else {})
+
+
+def warps(launch: Launch, platform: str) -> int:
+    """The warps of a program: fewer where they have 64 threads and each would take less than a whole access."""
+    most = launch.threads // WARP[platform] if platform in WARP and launch.threads else launch.warps
+    return max(1, min(launch.warps, most))
 
 
 class Launcher:

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton.aot import WARP, disassembled, fitted, resource_usage
+from fuser.backends.triton.aot import disassembled, fitted, resource_usage
 from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.launch import warps as warps_on
 from fuser.backends.triton.matmul import extents
 from fuser.backends.triton.product_cost import START, choose
-from fuser.backends.triton.target import MACHINES, Machine
+from fuser.backends.triton.target import MACHINES, WARP, Machine
 from fuser.errors import ToolchainError
 from fuser.ir.primitive import Fusion
 from fuser.ops.attention import attention_p
@@ -90,7 +91,8 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     arrays = [v.aval for v in (*group.graph.invars, *dict.fromkeys(group.graph.outvars))]
     product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
     together = group.kind is Kind.HORIZONTAL  # whose parts' texts have names of their own
-    touches: list[float] = [1 if product or together else _touches(source.text, name) for name in source.params]
+    text = _without_alternatives(source)
+    touches: list[float] = [1 if product or together else _touches(text, name) for name in source.params]
     most = _most_read(group)
     rows = SECTOR * math.prod(axis.extent for axis in group.parallel)
     for number in (n for launch in source.launch["launches"] for n in launch.once_a_row):
@@ -123,6 +125,7 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
         except Exception as error:
             raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
         sides = ("ROWS", "M_BLOCK", "N_BLOCK", *(["BLOCK"] if "COLUMNS" in launch.constants else []))
+        launch = replace(launch, warps=warps_on(launch, machine.platform))
         block = launch.columns * math.prod(launch.constants.get(side, 1) for side in sides)
         trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
@@ -167,6 +170,14 @@ def _multiplied(group: FusionGroup) -> int:
     """Bytes of the widest number that a group's products multiply."""
     products = [eqn for eqn in group.eqns if eqn.primitive.fusion is Fusion.DOT]
     return max(v.aval.dtype.itemsize for eqn in products for v in eqn.invars if v.aval.shape)
+
+
+def _without_alternatives(source: KernelSource) -> str:
+    """A source's text without the functions that are launched instead of others, on some GPUs."""
+    launches = source.launch["launches"]
+    others = {choice.function for launch in launches for choice in launch.smaller} - {x.function for x in launches}
+    parts = re.split(r"(?m)^(?=@triton\.jit)", source.text)
+    return "".join(part for part in parts if not any(f"def {name}(" in part for name in others))
 
 
 def _touches(text: str, param: str) -> int:

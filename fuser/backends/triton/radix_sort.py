@@ -128,12 +128,15 @@ def order_row(keys, ordered, positions, length, KEYS: tl.constexpr, POSITIONS: t
 
 LONG_TEXT = '''
 @triton.jit
-def digit_of(key, shift, DIGITS: tl.constexpr):
-    return ((word_of(key) >> shift) & (DIGITS - 1)).to(tl.int32)
+def digit_of(key, shift, most, DIGITS: tl.constexpr, CLIPPED: tl.constexpr):
+    word = word_of(key)
+    if CLIPPED:  # larger words are as this one
+        word = tl.minimum(word, most.to(tl.uint32))
+    return ((word >> shift) & (DIGITS - 1)).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
-def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIGITS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift", "most"])
+def count_digits(keys, befores, group_counts, length, blocks, groups, shift, most, DIGITS: tl.constexpr, CLIPPED: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
     """How often each digit stands in a group of blocks, and in those of them before each block, less where it begins in the block's order."""
     row, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     digits = tl.arange(0, DIGITS)
@@ -143,7 +146,7 @@ def count_digits(keys, befores, group_counts, length, blocks, groups, shift, DIG
         column = block * BLOCK + tl.arange(0, BLOCK)
         inside = column < length
         key = tl.load(keys + row.to(tl.int64) * length + column, mask=inside, other=0)
-        digit = digit_of(key, shift, DIGITS)
+        digit = digit_of(key, shift, most, DIGITS, CLIPPED)
         found = counts_of(digit, inside, tl.arange(0, BLOCK), DIGITS, HELD, ASSEMBLY, REGISTERS, PTX)
         begins = tl.cumsum(found, 0) - found
         tl.store(befores + (row * blocks + block) * DIGITS + digits, running - begins, mask=(digits >= 0) & (block < blocks))
@@ -166,8 +169,8 @@ def place_digits(group_counts, group_befores, totals, groups, DIGITS: tl.constex
     tl.store(totals + row * DIGITS + digit, before)
 
 
-@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift"])
-def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_positions, length, blocks, groups, shift, DIGITS: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "blocks", "groups", "shift", "most"])
+def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_positions, length, blocks, groups, shift, most, DIGITS: tl.constexpr, CLIPPED: tl.constexpr, FIRST: tl.constexpr, KEYS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, LOG: tl.constexpr, HELD: tl.constexpr, ASSEMBLY: tl.constexpr, REGISTERS: tl.constexpr, PTX: tl.constexpr):
     """Each element behind those of lower digits, of blocks before, and of its digit before it in the block."""
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     lane = tl.arange(0, BLOCK)
@@ -175,7 +178,7 @@ def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_p
     inside = column < length
     start = row.to(tl.int64) * length
     key = tl.load(keys + start + column, mask=inside, other=0)
-    digit = tl.where(inside, digit_of(key, shift, DIGITS), DIGITS - 1)  # those beyond the end come last
+    digit = tl.where(inside, digit_of(key, shift, most, DIGITS, CLIPPED), DIGITS - 1)  # those beyond the end come last
     digit, source = in_order(digit, lane, LOG, HELD, ASSEMBLY, REGISTERS, PTX)
     digits = tl.arange(0, DIGITS)
     total = tl.load(totals + row * DIGITS + digits)
@@ -219,6 +222,11 @@ def row_seconds(size: int, length: int) -> float:
 def library_seconds(size: int) -> float:
     """Of torch's sort of so many words of 32 bits."""
     return LIBRARY + 4 * size * LIBRARY_MOVED
+
+
+def target_bits(rows: int) -> int:
+    """Bits of a target among so many rows; what lies beyond them is ordered as the last one."""
+    return max(1, (rows - 1).bit_length())
 
 
 def moved(size: int, bits: int) -> int:
@@ -280,6 +288,10 @@ class Buffers:
             return self.known.index(v)
         return self.take(v.aval.size, v.aval.dtype)
 
+    def dtype(self, number: int) -> np.dtype:
+        known = len(self.known)
+        return self.known[number].aval.dtype if number < known else self.scratch[number - known][1]
+
     def take(self, count: int, dtype: np.dtype) -> int:
         self.scratch.append((count, dtype))
         return len(self.known) + len(self.scratch) - 1
@@ -287,10 +299,11 @@ class Buffers:
 
 @dataclass(frozen=True)
 class Sort:
-    """The order of the rows of an array, whose keys have so many bits."""
+    """The order of the rows of an array, whose keys have so many bits; of words above `most` as if they were that one."""
 
     aval: ArrayType
     bits: int
+    most: int | None = None
 
     @property
     def text(self) -> str:
@@ -309,7 +322,9 @@ class Sort:
 
     def launches(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
         """The launches that read the buffer `keys`, and write those of `ordered` and `positions` that are wanted."""
-        return (self._short if self.length <= SHORT else self._passes)(keys, ordered, positions, buffers)
+        if self.length <= SHORT:
+            return self._short(keys, ordered, positions, buffers)
+        return self.passes(keys, ordered, positions, buffers)
 
     def _short(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
         block = max(2, 1 << (self.length - 1).bit_length())
@@ -325,7 +340,10 @@ class Sort:
         grid, warps = -(-self.rows // together), 4 if block >= 256 else 1
         return [Launch("order_rows", (keys, *written), (self.rows, self.length), constants, grid, warps)]
 
-    def _passes(self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers) -> list[Launch]:
+    def passes(
+        self, keys: int, ordered: int | None, positions: int | None, buffers: Buffers, carried: int | None = None
+    ) -> list[Launch]:
+        """The launches of a radix sort; what is `carried`, 32 bits an element, comes to `positions` in the place of these."""
         passes = moved(1, self.bits)
         block, warps, registers = SMALL if self.aval.size <= FEW else KEYS if positions is None else PAIRS
         width, blocks = max(FEWEST_BITS, -(-self.bits // passes)), -(-self.length // block)
@@ -341,20 +359,25 @@ class Sort:
         )
         other = last
         if passes > 1:
-            spare = none if positions is None else buffers.take(self.aval.size, POSITION)
+            spare = none if positions is None else buffers.take(self.aval.size, buffers.dtype(positions))
             other = buffers.take(self.aval.size, self.aval.dtype), spare
         scanned = min(SCANNED, max(2, 1 << (groups - 1).bit_length()))
         some = min(digits, COUNTS // scanned)
         scan = {"DIGITS": digits, "SCANNED": scanned, "TOGETHER": some}
         made: list[Launch] = []
-        source = keys, none
+        source = keys, none if carried is None else carried
         for number in range(passes):
             final = number == passes - 1
             target = last if (passes - 1 - number) % 2 == 0 else other
-            sizes = self.length, blocks, groups, number * width
-            digit = {"DIGITS": digits, "BLOCK": block, "TOGETHER": together}
+            sizes = self.length, blocks, groups, number * width, self.most or 0
+            digit = {"DIGITS": digits, "CLIPPED": self.most is not None, "BLOCK": block, "TOGETHER": together}
             wanted = {"KEYS": not final or ordered is not None, "POSITIONS": positions is not None}
-            constants = {**digit, **wanted, "FIRST": number == 0, **block_order.constants(block, warps, width)}
+            constants = {
+                **digit,
+                **wanted,
+                "FIRST": number == 0 and carried is None,
+                **block_order.constants(block, warps, width),
+            }
             counting = {**digit, **block_order.counting_constants(block, warps)}
             made += [
                 Launch("count_digits", (source[0], befores, counts), sizes, counting, self.rows * groups, warps),

@@ -7,14 +7,15 @@ the columns of a matrix has the same text as one along its rows and differs only
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuser.backends.triton import spell
-from fuser.backends.triton.block_sizes import MOST_WARPS, Tile
-from fuser.backends.triton.emitter import HALVES, Dims, Emitter, Function, Launch, widest
+from fuser.backends.triton import kept_halves, spell
+from fuser.backends.triton.block_sizes import LONGEST_ROW, MOST_WARPS, Tile
+from fuser.backends.triton.emitter import HALVES, Dims, Emitter, Function, Launch, either, widest
+from fuser.backends.triton.kept_halves import KeptHalves, sweep_stage
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16
@@ -29,6 +30,7 @@ POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
 CHUNK = "k"  # of a block of results of chunks, or pieces, of rows: few of them
 FLOAT32 = FLOATS[2]
+KEPT_REGISTERS = 64  # of a thread that keeps 64 elements as 16 bits: two rows of 32,768 on a multiprocessor
 WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
 
 
@@ -45,6 +47,17 @@ class Part:
     masks: dict[str, str] = field(default_factory=dict)
 
 
+def whole_rows(kernel: Kernel, loops: Loops, tile: Tile) -> Function:
+    """The function of rows that a program holds; where two of the longest fit on a multiprocessor once 16-bit numbers are kept as such, that."""
+    plain = Rows(kernel, loops, kernel.name, tile).write()
+    if tile.warps != MOST_WARPS or tile.columns * tile.blocks + tile.rest <= LONGEST_ROW:
+        return plain
+    form = Rows(kernel, loops, f"{kernel.name}_kept", tile, kept=True)
+    if not form.kept.stages:
+        return plain
+    return either([form.write(), plain])
+
+
 class Rows(Emitter):
     """Whole rows in registers: every sweep runs on the same block, loaded once.
 
@@ -53,7 +66,7 @@ class Rows(Emitter):
 
     pairs = frozenset(COLUMN)
 
-    def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile) -> None:
+    def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile, kept: bool = False) -> None:
         super().__init__(kernel, loops, name)
         self.tile = tile
         self.parts = [
@@ -67,6 +80,7 @@ class Rows(Emitter):
         self.padding = Padding(kernel)
         self.exponentials = exponentials(kernel)
         self.absorbed = absorbed(kernel, self.exponentials)
+        self.kept = KeptHalves(list(map(sweep_stage, kernel.sweeps)) if kept else ())
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
@@ -74,13 +88,14 @@ class Rows(Emitter):
         self.all_columns()
         self.sweep_all()
         function = self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
-        return replace(function, launch=replace(function.launch, smaller=self.smaller(function.launch)))
+        return function.with_choices(self.choices(function.launch))
 
-    def smaller(self, launch: Launch) -> tuple[Launch, ...]:
-        """The launch with other numbers of elements a thread, where a GPU has no blocks of as many warps as this one, or too few registers."""
+    def choices(self, launch: Launch) -> list[Launch]:
+        """The launch, and with other numbers of elements a thread, where a GPU has no blocks of as many warps as this one, or too few registers."""
         if self.tile.warps == MOST_WARPS:
-            return (replace(launch, warps=MOST_WARPS // 2),)
-        return (replace(launch, warps=MOST_WARPS),) if self.tile.warps == MOST_WARPS // 2 else ()
+            half = replace(launch, warps=MOST_WARPS // 2)
+            return [replace(half, registers=KEPT_REGISTERS)] if self.kept.stages else [launch, half]
+        return [launch, replace(launch, warps=MOST_WARPS)] if self.tile.warps == MOST_WARPS // 2 else [launch]
 
     def all_columns(self) -> None:
         """Name the columns of each part; only those of the last one can lie outside."""
@@ -110,16 +125,45 @@ class Rows(Emitter):
 
     def sweep_all(self) -> None:
         """All sweeps of the block."""
-        for sweep in self.kernel.sweeps:
+        for number, sweep in enumerate(self.kernel.sweeps):
             self.row_part(sweep)
             for part in self.parts:
                 with self.within_part(part):
+                    self.widen_kept(number)
                     for node in sweep.body:
                         self.scan(node) if node.op == "scan" else self.define(node)
+                    self.keep(sweep.body)
                     for reduction in sweep.reductions:
                         self.reduction(reduction)
                     for store in sweep.stores:
                         self.store(store)
+
+    def load(self, node: Scalar) -> str:
+        text = self.load_text(node, widen=node not in self.kept.nodes)
+        if node not in self.kept.nodes:
+            return text
+        name = f"{self.name(node)}_kept"
+        self.line(f"{name} = {text}")
+        self.kept.names.add(name)
+        return self.by_ptx(f"widened_bfloat16({name}, PTX)")
+
+    def keep(self, nodes: Iterable[Scalar]) -> None:
+        """Keep what is computed and later sweeps read of 16-bit numbers, as such."""
+        for node in (node for node in nodes if node in self.kept.nodes):
+            name = self.name(node)
+            if f"{name}_kept" not in self.kept.names:
+                self.line(self.by_ptx(f"{name}_kept = kept_bfloat16({name}, PTX)"))
+                self.kept.names.add(f"{name}_kept")
+
+    def widen_kept(self, stage: int) -> None:
+        """Widen again what a stage reads of that, with its conversions."""
+        for node in self.kept.of(stage):
+            name = self.name(node)
+            if f"{name}_kept" in self.kept.names:
+                self.line(self.by_ptx(f"{name} = {kept_halves.widened(f'{name}_kept', stage)}"))
+        for node in [node for node in self.env if isinstance(node, Scalar) and node.op == "cast"]:
+            if kept_halves.uncast(node) in self.kept.of(stage):
+                self.line(f"{self.name(node)} = {self.expression(node)}")
 
     def constants(self) -> dict[str, int]:
         more = {"PARTS": self.tile.blocks} if self.tile.blocks > 1 else {}

@@ -8,6 +8,8 @@ begin. The order in which numbers are combined is fixed, so results are the same
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fuser.backends.base import KernelSource
@@ -15,6 +17,7 @@ from fuser.backends.triton import accumulators, radix_sort, spell, target_counts
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex, is_inexact, short_dtype
+from fuser.kernel.kernel import reduction_identity
 from fuser.partition.group import FusionGroup, Refusal
 
 TILE = 2048  # elements of a block of updates
@@ -76,31 +79,42 @@ def join(begun_a, a, begun_b, b):
     return begun_a | begun_b, tl.where(begun_b != 0, b, combine(a, b))
 
 
+@triton.jit
+def target_at(targets, place, inside, rows, other):
+    """A row of the result; targets beyond the last one are as that one, with updates that change nothing."""
+    target = tl.load(targets + place, mask=inside, other=0)
+    return tl.where(inside, tl.minimum(target, (rows - 1).to(tl.uint32)).to(rows.dtype), other)
+
+
 @triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
-def combine_blocks(targets, positions, updates, out, heads, tails, length, width, rows, tiles, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
+def combine_blocks(targets, positions, updates, out, heads, tails, length, width, rows, tiles, CARRIED: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
     """The runs that begin and end in a block; the block's part of one that ends in it, and of its last one."""
     block = tl.program_id(0) // tiles
     row = block * BLOCK + tl.arange(0, BLOCK)
     column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     live = (row < length)[:, None] & (column < width)
-    target = tl.load(targets + row, mask=row < length, other=rows).to(tl.int64)
-    before = tl.load(targets + row - 1, mask=(row > 0) & (row <= length), other=0xFFFFFFFF).to(tl.int64)
-    following = tl.load(targets + row + 1, mask=row + 1 < length, other=0xFFFFFFFF).to(tl.int64)
-    position = tl.load(positions + row, mask=row < length, other=0).to(tl.int64)
+    target = target_at(targets, row, row < length, rows, rows)
+    before = target_at(targets, row - 1, (row > 0) & (row <= length), rows, -1)
+    following = target_at(targets, row + 1, row + 1 < length, rows, -1)
+    beyond = tl.load(targets + row, mask=row < length, other=0) >= rows.to(tl.uint32)
+    position = row.to(tl.int64)
+    if not CARRIED:  # in the order of the targets
+        position = tl.load(positions + row, mask=row < length, other=0).to(tl.int64)
     update = tl.load(updates + position[:, None] * width + column, mask=live, other=0).to(ACCUMULATOR)
+    update = tl.where(beyond[:, None], IDENTITY, update)
     begins = tl.broadcast_to((target != before).to(tl.int32)[:, None], (BLOCK, COLUMNS))
     begun, b = tl.associative_scan((begins, update), 0, join)
     ends = live & (target != following)[:, None]
-    inside = ends & (begun != 0) & (target < rows)[:, None]
-    place = out + target[:, None] * width + column
+    inside = ends & (begun != 0)
+    place = out + target.to(tl.int64)[:, None] * width + column
 OLD    tl.store(place, combined.to(STORED), mask=inside)
     tl.store(heads + block.to(tl.int64) * width + column + row[:, None] * 0, b, mask=ends & (begun == 0))
     last = (row == tl.minimum(block * BLOCK + BLOCK, length) - 1)[:, None]
     tl.store(tails + block.to(tl.int64) * width + column + row[:, None] * 0, b, mask=live & last)
 
 
-@triton.jit(do_not_specialize=["blocks", "length", "width"])
-def carry_blocks(targets, tails, carries, blocks, length, width, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr):
+@triton.jit(do_not_specialize=["blocks", "length", "width", "rows"])
+def carry_blocks(targets, tails, carries, blocks, length, width, rows, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, COLUMNS: tl.constexpr):
     """The totals of the runs at the ends of blocks, with what they have in blocks before."""
     column = (tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     carry = tl.zeros((1, COLUMNS), ACCUMULATOR)
@@ -108,8 +122,8 @@ def carry_blocks(targets, tails, carries, blocks, length, width, BLOCK: tl.const
         block = start + tl.arange(0, BLOCKS)
         inside = block < blocks
         final = tl.minimum(block * BLOCK + BLOCK, length) - 1
-        before = tl.load(targets + block * BLOCK - 1, mask=inside & (block > 0), other=0xFFFFFFFF).to(tl.int64)
-        target = tl.load(targets + final, mask=inside, other=0xFFFFFFFE).to(tl.int64)
+        before = target_at(targets, block * BLOCK - 1, inside & (block > 0), rows, -1)
+        target = target_at(targets, final, inside, rows, -2)
         begins = tl.broadcast_to((before != target).to(tl.int32)[:, None], (BLOCKS, COLUMNS))
         live = inside[:, None] & (column < width)
         place = block.to(tl.int64)[:, None] * width + column
@@ -126,15 +140,15 @@ def finish_heads(targets, heads, carries, out, blocks, length, width, rows, tile
     block = tl.program_id(0) // tiles * BLOCKS + tl.arange(0, BLOCKS)
     column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     later = (block > 0) & (block < blocks)
-    before = tl.load(targets + block * BLOCK - 1, mask=later, other=0).to(tl.int64)
-    target = tl.load(targets + block * BLOCK, mask=later, other=1).to(tl.int64)
-    beyond = block * BLOCK + BLOCK
-    following = tl.load(targets + beyond, mask=later & (beyond < length), other=0xFFFFFFFF).to(tl.int64)
-    ends = later & (before == target) & (following != target) & (target < rows)
+    before = target_at(targets, block * BLOCK - 1, later, rows, -1)
+    target = target_at(targets, block * BLOCK, later, rows, -2)
+    after = block * BLOCK + BLOCK
+    following = target_at(targets, after, later & (after < length), rows, -1)
+    ends = later & (before == target) & (following != target)
     inside = ends[:, None] & (column < width)
     row = block.to(tl.int64)[:, None] * width + column
     b = combine(tl.load(carries + row - width, mask=inside, other=0), tl.load(heads + row, mask=inside, other=0))
-    place = out + target[:, None] * width + column
+    place = out + target.to(tl.int64)[:, None] * width + column
 OLD    tl.store(place, combined.to(STORED), mask=inside)
 '''
 _OLD = """    a = tl.load(place, mask=inside, other=0).to(ACCUMULATOR)
@@ -198,19 +212,29 @@ class _Source:
             texts.append(UNIQUE_TEXT)
             launches.append(self._tiled("combine_each", (self.targets, self.updates, self.out)))
         else:
-            ordered, positions = (self.buffers.take(self.length, np.dtype(t)) for t in ("uint32", "int32"))
-            aval = eqn.invars[1].aval
-            bits = max(1, self.rows.bit_length())
-            sort = radix_sort.Sort(aval, bits)
-            launches += sort.launches(self.targets, ordered, positions, self.buffers)
-            texts.append(sort.text)
-            if reduction == "replace":
-                texts.append(LAST_TEXT)
-                launches.append(self._tiled("write_last", (ordered, positions, self.updates, self.out)))
-            else:
-                texts.append(RUNS_TEXT)
-                launches += self._runs(ordered, positions)
+            found = self._replaced() if reduction == "replace" else self._reduced()
+            texts, launches = texts + found[0], launches + found[1]
         return radix_sort.source(self.group, self._spelt(texts), launches, self.buffers)
+
+    def _replaced(self) -> tuple[list[str], list[Launch]]:
+        ordered, positions = (self.buffers.take(self.length, np.dtype(t)) for t in ("uint32", "int32"))
+        sort = radix_sort.Sort(self.eqn.invars[1].aval, max(1, self.rows.bit_length()))
+        launches = sort.launches(self.targets, ordered, positions, self.buffers)
+        launches.append(self._tiled("write_last", (ordered, positions, self.updates, self.out)))
+        return [sort.text, LAST_TEXT], launches
+
+    def _reduced(self) -> tuple[list[str], list[Launch]]:
+        """Runs of ordered targets, with single numbers of 32 bits, which the passes carry along, or with positions."""
+        updates = self.eqn.invars[2].aval
+        carried = self.width == 1 and updates.dtype.itemsize == 4 and self.length > radix_sort.SHORT
+        kinds = np.dtype("uint32"), updates.dtype if carried else np.dtype("int32")
+        ordered, along = (self.buffers.take(self.length, kind) for kind in kinds)
+        sort = radix_sort.Sort(self.eqn.invars[1].aval, radix_sort.target_bits(self.rows), self.rows - 1)
+        if carried:
+            launches = sort.passes(self.targets, ordered, along, self.buffers, self.updates)
+        else:
+            launches = sort.launches(self.targets, ordered, along, self.buffers)
+        return [sort.text, RUNS_TEXT], [*launches, *self._runs(ordered, along, carried)]
 
     def _spelt(self, texts: list[str]) -> str:
         dtype, reduction = self.eqn.outvars[0].aval.dtype, self.eqn.params["reduction"]
@@ -219,7 +243,17 @@ class _Source:
         old = "    combined = b\n" if reduction == "replace" else _OLD.format(combined)
         body = "\n\n".join(texts).replace("OLD    ", f"{old}    ").replace("COMBINED", combined)
         accumulator = "tl.float32" if self._accumulator() != dtype else spell.storage(dtype)
+        body = body.replace("IDENTITY", self._identity(accumulator))
         return body.replace("ACCUMULATOR", accumulator).replace("STORED", spell.storage(dtype))
+
+    def _identity(self, accumulator: str) -> str:
+        """What changes no number, as text: of sums of floats the negative zero, which keeps all signs."""
+        kind, reduction = self._accumulator(), self.eqn.params["reduction"]
+        if reduction == "replace" or (reduction == "sum" and not is_inexact(kind)):
+            return f"tl.zeros((), {accumulator})"
+        if reduction == "sum":
+            return f"tl.zeros((), {accumulator}) * -1.0"
+        return f"tl.full((), {spell.literal(reduction_identity(reduction, kind), kind)}, {accumulator})"
 
     def _accumulator(self) -> np.dtype:
         dtype = self.eqn.outvars[0].aval.dtype
@@ -235,10 +269,12 @@ class _Source:
         constants = {"BLOCK": self.block, "COLUMNS": self.columns}
         return Launch(function, buffers, sizes, constants, self.blocks * self.tiles, 8)
 
-    def _runs(self, ordered: int, positions: int) -> list[Launch]:
+    def _runs(self, ordered: int, along: int, carried: bool) -> list[Launch]:
         kind = self._accumulator()
         heads, tails, carries = (self.buffers.take(self.blocks * self.width, kind) for _ in range(3))
-        first = self._tiled("combine_blocks", (ordered, positions, self.updates, self.out, heads, tails))
+        read = along if carried else self.updates
+        first = self._tiled("combine_blocks", (ordered, along, read, self.out, heads, tails))
+        first = replace(first, constants={"CARRIED": carried, **first.constants})
         if self.blocks == 1:
             return [first]
         constants = {"BLOCK": self.block, "BLOCKS": TILE // self.columns, "COLUMNS": self.columns}
@@ -246,7 +282,7 @@ class _Source:
         groups = -(-self.blocks // constants["BLOCKS"])
         return [
             first,
-            Launch("carry_blocks", (ordered, tails, carries), sizes, constants, self.tiles, 8),
+            Launch("carry_blocks", (ordered, tails, carries), (*sizes, self.rows), constants, self.tiles, 8),
             Launch(
                 "finish_heads",
                 (ordered, heads, carries, self.out),

@@ -65,6 +65,9 @@ MACHINES = {
     ),
 }
 
+# A target's platform: the threads of a warp.
+WARP = {"cuda": 32, "hip": 64}
+
 # Bytes of shared memory that one block may have, by compute capability (CUDA C++ Programming Guide, technical specifications), and
 # on AMD's GPUs; the least of them of others.
 _SHARED_OF_BLOCK = {

@@ -1,4 +1,5 @@
-"""Lists that a loop appends to, one item an iteration, and does nothing else with: `found.append(x)` and comprehensions.
+"""Lists that a loop appends to, one item an iteration: `found.append(x)` and comprehensions. Of a list the loop may read the last
+item, `found[-1]`, which is a variable of the loop, and nothing else.
 
 An iteration that is run as it is written appends. Those that are staged write rows of arrays, one for each leaf of the items,
 and the list gets the rows when the loop has ended.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import types
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 
 from fuser.interop.control.carry import owners
 from fuser.interop.control.exits import PREFIX
-from fuser.interop.control.names import bound, reads
+from fuser.interop.control.names import SCOPES, bound, exposed, reads
 from fuser.interop.control.state import UNBOUND, contents
 from fuser.interop.control.values import Differs, Kind, kind_of, leaves_of, lifted
 from fuser.interop.numpy.context import Context, untraceable
@@ -32,14 +34,18 @@ SHARED = "writing to an array that a list holds parts of, which a loop on values
 
 
 def with_variables(statements: Sequence[ast.stmt]) -> None:
-    """Have loops that append to a list assign to a variable there; `appended` of such a loop has (variable, list) for each."""
+    """Have loops that append to a list assign to a variable there; `appended` of such a loop has (variable, list) for each, and
+    `latest` those whose last item it may read before it appends.
+    """
     count = 0
     for loop in [node for s in statements for node in ast.walk(s) if isinstance(node, ast.For)]:
         inside, others = reads([loop]), set(bound([loop.target, *loop.body]))
+        latest = _read_at_the_end(loop)
         made, pairs = [], []
         for statement in loop.body:
             name = _appended_to(statement)
-            if name is None or inside[name] != 1 or name in others or getattr(loop, "stop", None) is not None:
+            alone = name is not None and inside[name] == 1 + latest[name] and name not in others
+            if not alone or getattr(loop, "stop", None) is not None:
                 made.append(statement)
                 continue
             count += 1
@@ -49,6 +55,52 @@ def with_variables(statements: Sequence[ast.stmt]) -> None:
             pairs.append((variable, name))
         loop.body = made
         loop.appended = pairs  # type: ignore[attr-defined]
+        _with_latest(loop, {name: variable for variable, name in pairs if latest[str(name)]})
+
+
+def _with_latest(loop: ast.For, variables: dict[str | None, str]) -> None:
+    """Have a loop read variables for the last items of lists."""
+
+    class Reads(ast.NodeTransformer):
+        def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+            variable = variables.get(_latest_of(node))
+            return self.generic_visit(node) if variable is None else ast.copy_location(_load(variable), node)
+
+    loop.body = [Reads().visit(statement) for statement in loop.body]
+    early = exposed(loop.body)
+    loop.latest = [(variable, name) for name, variable in variables.items() if variable in early]  # type: ignore[attr-defined]
+
+
+def _load(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _read_at_the_end(loop: ast.For) -> Counter[str | None]:
+    """How often a loop's body reads the last item of each list."""
+    inner = [node for s in loop.body for node in ast.walk(s) if isinstance(node, SCOPES)]
+    elsewhere = {
+        id(node) for scope in inner for node in ast.walk(scope)
+    }  # in functions that may be called at other times
+    nodes = [node for s in loop.body for node in ast.walk(s) if id(node) not in elsewhere]
+    return Counter(_latest_of(node) for node in nodes if isinstance(node, ast.Subscript))
+
+
+def _latest_of(node: ast.Subscript) -> str | None:
+    """The variable in `variable[-1]`."""
+    index = node.slice
+    last = isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub) and isinstance(index.operand, ast.Constant)
+    plain = last and index.operand.value == 1 and type(index.operand.value) is int  # type: ignore[attr-defined]
+    read = plain and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name)
+    return node.value.id if read else None  # type: ignore[attr-defined]
+
+
+def latest(found: Any) -> Any:
+    """The last item of a list that a loop appends to. UnsupportedError where it has none, or is no list."""
+    if type(found) is not list or not found:
+        raise untraceable(
+            "a loop that reads the last item of what it appends to needs a list that has one", "begin with an item"
+        )
+    return found[-1]
 
 
 def _appended_to(statement: ast.stmt) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import FuserError
-from fuser.interop.control.appended import SHARED, Appended, shared_memory
+from fuser.interop.control.appended import SHARED, Appended, latest, shared_memory
 from fuser.interop.control.branches import Branches
 from fuser.interop.control.carry import Carry, as_flag, changed_names, check_memory, owners, sharing, told, truth
 from fuser.interop.control.exits import RESULT
@@ -83,6 +83,10 @@ class Control(Branches):
                 each.append()
             if flag is not None and truth_known(flag.cell_contents):
                 break
+
+    def latest(self, found: Any) -> Any:
+        """`found[-1]`, which a loop that appends to `found` reads."""
+        return latest(found)
 
     def listed(self, items: Any, function: Callable[..., Any], several: bool) -> list[Any]:
         """`[function(item) for item in items]`; with `several`, of parts of items."""

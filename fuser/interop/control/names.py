@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -22,20 +22,28 @@ def bound(nodes: Iterable[ast.AST]) -> list[str]:
             found[str(node.name)] = None
         elif isinstance(node, ast.alias):
             found[(node.asname or node.name).partition(".")[0]] = None
-        if not isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
+        if not isinstance(node, (*SCOPES, *_COMPREHENSIONS)):
             waiting.extend(reversed(list(ast.iter_child_nodes(node))))
     return list(found)
 
 
 def reads(nodes: Iterable[ast.AST]) -> Counter[str]:
-    """How often each variable is read."""
+    """How often each variable is read. What functions defined there read of their own variables is not counted."""
     found: Counter[str] = Counter()
     for node in nodes:
-        for child in ast.walk(node):
-            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
-                found[child.id] += 1
-            elif isinstance(child, ast.AugAssign) and isinstance(child.target, ast.Name):
-                found[child.target.id] += 1
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            body = node.body if isinstance(node.body, list) else [node.body]
+            own = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | set(bound(body))
+            inside = reads(body)
+            found.update({name: count for name, count in inside.items() if name not in own})
+            decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+            found.update(reads([*decorators, *node.args.defaults, *filter(None, node.args.kw_defaults)]))
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found[node.id] += 1
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] += 1
+        found.update(reads(ast.iter_child_nodes(node)))
     return found
 
 

@@ -177,6 +177,15 @@ class _Calls(ast.NodeTransformer):
         return [test, body, self._call("while_loop", node, _name(test), _name(body), *carried)]
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
+        before = [
+            ast.copy_location(
+                ast.Assign(
+                    [ast.Name(variable, ast.Store())], self._of_control("latest", node, ast.Name(name, ast.Load()))
+                ),
+                node,
+            )
+            for variable, name in getattr(node, "latest", ())
+        ]
         carried = self._carried(node)
         target = ast.copy_location(ast.Assign([node.target], ast.Name(ITEM, ast.Load())), node)
         body = self._function("body", [target, *node.body], node, (ITEM,))
@@ -185,7 +194,7 @@ class _Calls(ast.NodeTransformer):
             for variable, name in getattr(node, "appended", ())
         ]
         lists = ast.Tuple(pairs, ast.Load())
-        return [body, self._call("for_loop", node, self._items(node.iter), _name(body), *carried, lists)]
+        return [*before, body, self._call("for_loop", node, self._items(node.iter), _name(body), *carried, lists)]
 
     def _items(self, node: ast.expr) -> ast.expr:
         """What a loop goes over, made where it can be read at positions that values decide."""

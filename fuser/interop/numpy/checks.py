@@ -215,13 +215,15 @@ class Checks:
         if numbers:
             ends = [result._var for result in results if isinstance(result, StageTracer)]
             told = set().union(*(range(*span) for span in self._told))
-            conditions += _NonFinite(trace, eqns, ends, exempt, told, tainted).conditions()
+            found = _NonFinite(trace, eqns, ends, exempt, told, tainted).conditions()
+            conditions += reversed(found)  # in the order of the program: kernels hand one mask on
         if not conditions:
             return []
         with replayed(eqns[-1].source):
-            return _joined(conditions, _rows(eqns))
+            return _joined(conditions, _rows(eqns), _parts(trace.eqns, len(eqns)))
 
 
+_ENDS = (Fusion.DOT, Fusion.LIBRARY, Fusion.CONTROL, Fusion.SCAN)  # of kernels
 MOST_SLICES = 16  # of an array, which are looked at together
 MOST_ROWS = 1 << 16  # for each of which a program may tell apart whether something happened
 
@@ -239,15 +241,38 @@ def _rows(eqns: list[Eqn]) -> dict[tuple[int, ...], int]:
     return found
 
 
-def _joined(conditions: list[Any], rows: dict[tuple[int, ...], int]) -> list[Any]:
-    """The conditions reduced to one for each row, where a kernel goes by rows anyway, and to one for all others."""
+def _parts(eqns: Sequence[Eqn], count: int) -> dict[Any, int]:
+    """How many equations before each value end a kernel, of the first `count`; later ones belong to what they look at.
+
+    So does what is written to a part of an array of which slices are read.
+    """
+    found: dict[Any, int] = {}
+    sliced = {eqn.invars[0] for eqn in eqns[:count] if eqn.primitive is V.slice_p}
+    part = 0
+    for number, eqn in enumerate(eqns):
+        if number < count:
+            part += eqn.primitive.fusion in _ENDS or (
+                eqn.primitive is dynamic_update_slice_p and eqn.outvars[0] in sliced
+            )
+        else:
+            part = max((found.get(v, 0) for v in eqn.operands()), default=0)
+        found.update(dict.fromkeys(eqn.outvars, part))
+    return found
+
+
+def _joined(conditions: list[Any], rows: dict[tuple[int, ...], int], parts: dict[Any, int]) -> list[Any]:
+    """The conditions reduced to one for each row, where a kernel goes by rows anyway, and to one for all others.
+
+    Those of one of the `parts` are joined first, so that a kernel stores no mask that another reduces.
+    """
     left = {shape[:count] for shape, count in rows.items()}
     kept = max(left, key=math.prod) if left else ()
-    by_shape: dict[tuple[int, ...], Any] = {}
+    joined: dict[tuple[int, tuple[int, ...]], Any] = {}
     for condition in conditions:
-        by_shape[condition.shape] = _or(by_shape.get(condition.shape), condition)
+        key = (parts.get(getattr(condition, "_var", None), 0), condition.shape)
+        joined[key] = _or(joined.get(key), condition)
     reduced: dict[tuple[int, ...], Any] = {}
-    for shape, condition in by_shape.items():
+    for (_, shape), condition in joined.items():
         count = rows.get(shape, 0)
         if count and shape[:count] == kept:
             value = bind(R.reduce_or_p, condition, axes=tuple(range(count, len(shape))))

@@ -27,6 +27,9 @@ from fuser.ops.dynamic import dynamic_update_slice_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 
+MOST_BESIDE = (
+    64  # elements for each of a mask: all of them are computed, where NumPy takes those of selected rows alone
+)
 FEW_ROWS = 8  # at known positions, which are assigned one after the other
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 
@@ -34,8 +37,8 @@ _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 class Selected(TracedArray):
     """What `x[mask]` is for a traced mask: all elements, of which those where the mask holds count.
 
-    So is a slice whose extent is computed: then `dims` are those whose extents vary, and `window` is the view, of the array sliced,
-    that this is part of; what is computed from such a slice has no window.
+    So are rows selected by a mask of one dimension, and a slice whose extent is computed: then `dims` are those whose extents vary.
+    `window` is the view, of the array sliced, that a slice is part of; what is computed from such a slice has no window.
     """
 
     __slots__ = ("dims", "line", "mask", "window")
@@ -126,9 +129,7 @@ def getitem(x: TracedArray, index: Any) -> Any:
         return _basic_view(x, parts)
     mask = _traced_mask(parts)
     if mask is not None:
-        if mask.shape != x.shape:
-            raise unknown_shape()
-        return Selected(x, mask.value)
+        return _selection(x, parts, mask)
     if x.known and not any(isinstance(p, TracedArray) for p in parts):
         return wrap(x._context, x.value[parts])
     if _is_view_at(parts):
@@ -214,11 +215,7 @@ def check_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
 
 def _notice_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
     """Have traced positions out of bounds noticed, each against the dimension that it indexes."""
-    taken = [
-        p.ndim if isinstance(p, np.ndarray) and p.dtype == BOOL else 1
-        for p in parts
-        if p is not None and p is not Ellipsis
-    ]
+    taken = [_dimensions(p) for p in parts if p is not None and p is not Ellipsis]
     dimension = 0
     for part in parts:
         if part is Ellipsis:
@@ -226,14 +223,60 @@ def _notice_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
         elif part is not None:
             if isinstance(part, TracedArray) and part.dtype != BOOL and dimension < len(shape):
                 notice_out_of_bounds(part.lifted(), shape[dimension])
-            dimension += part.ndim if isinstance(part, np.ndarray) and part.dtype == BOOL else 1
+            dimension += _dimensions(part)
+
+
+def _dimensions(part: Any) -> int:
+    """How many dimensions a part of an index indexes."""
+    return part.ndim if isinstance(part, (np.ndarray, TracedArray)) and part.dtype == BOOL else 1
 
 
 def _traced_mask(parts: tuple[Any, ...]) -> TracedArray | None:
+    """The traced mask of an index, which may stand beside integers and slices."""
     masks = [p for p in parts if isinstance(p, TracedArray) and p.dtype == BOOL]
-    if masks and len(parts) > 1 and not all(p is Ellipsis for p in parts if p not in masks):
+    if not masks or _is_alone(parts):
+        return masks[0] if masks else None
+    (mask, *more), others = masks, tuple(p for p in parts if p is not masks[0])
+    if more or not mask.ndim or not _is_view_at(others) or any(p is None or p is Ellipsis for p in others):
         raise untraceable("a traced mask beside other indices cannot be traced", "use np.where(mask, x, y)")
-    return masks[0] if masks else None
+    return mask
+
+
+def _selection(x: TracedArray, parts: tuple[Any, ...], mask: TracedArray) -> Selected:
+    """`x[mask]`, or `x[:, mask]` and the like, of which the mask has one dimension."""
+    view, first = _masked_view(x, parts, mask)
+    if mask.shape == view.shape:
+        return Selected(view, mask.value)
+    plain = all(p is mask or p is Ellipsis or isinstance(p, slice) for p in parts) and parts[0] is not Ellipsis
+    many = view.size > MOST_BESIDE * mask.size
+    if mask.ndim != 1 or not plain or many or mask.shape[0] != view.shape[first]:
+        raise unknown_shape()
+    return Selected(view, _spread(mask, first, view.shape), (first,))
+
+
+def _spread(mask: TracedArray, first: int, shape: tuple[int, ...]) -> Any:
+    """A mask of some dimensions of a shape, as one of all."""
+    if mask.shape == shape:
+        return mask.lifted()
+    dims = tuple(range(first, first + mask.ndim))
+    return bind(V.broadcast_in_dim_p, mask.lifted(), shape=shape, broadcast_dimensions=dims)
+
+
+def _is_alone(parts: tuple[Any, ...]) -> bool:
+    """Whether an index is one part, beside Ellipsis."""
+    return len(parts) - sum(p is Ellipsis for p in parts) <= 1
+
+
+def _masked_view(x: TracedArray, parts: tuple[Any, ...], mask: TracedArray) -> tuple[TracedArray, int]:
+    """What a mask beside integers and slices selects from, `x[i, mask, a:b]` from `x[i, :, a:b]`, and the mask's first dimension there."""
+    if _is_alone(parts):
+        return x, 0
+    place = next(n for n, p in enumerate(parts) if p is mask)
+    view = getitem(x, (*parts[:place], *[slice(None)] * mask.ndim, *parts[place + 1 :]))
+    first = sum(isinstance(p, slice) for p in parts[:place])
+    if mask.shape != view.shape[first : first + mask.ndim]:
+        raise unknown_shape()
+    return view, first
 
 
 # Assignment.
@@ -264,7 +307,7 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
             return  # likewise
     mask = _traced_mask(parts)
     if mask is not None:
-        return _assign_masked(x, mask, value)
+        return _assign_masked(*_masked_view(x, parts, mask), mask, value)
     if isinstance(value, Selected):
         raise unknown_shape()
     check_bounds(parts, x.shape)
@@ -323,10 +366,11 @@ def cast_value(x: TracedArray, value: Any) -> Any:
     return x._context.constant(stored, x.dtype)
 
 
-def _assign_masked(x: TracedArray, mask: TracedArray, value: Any) -> None:
-    mask_value = mask.lifted()
+def _assign_masked(x: TracedArray, first: int, mask: TracedArray, value: Any) -> None:
+    """`x[:, ..., mask] = value`, with `first` dimensions before the mask's."""
+    mask_value = _spread(mask, first, x.shape)
     if isinstance(value, Selected):
-        if not x._context.same(value.mask, mask.value):
+        if not x._context.same(value.mask, mask_value):
             raise untraceable(
                 "x[mask] = y[other_mask] cannot be traced where the masks are not the same", "use one mask variable"
             )
@@ -336,9 +380,6 @@ def _assign_masked(x: TracedArray, mask: TracedArray, value: Any) -> None:
             raise unknown_shape()
         raise untraceable("x[mask] = array cannot be traced where the mask is", "use np.where")
     new = cast_value(x, value)
-    if mask.ndim < x.ndim:
-        dims = tuple(range(mask.ndim))
-        mask_value = bind(V.broadcast_in_dim_p, mask_value, shape=x.shape, broadcast_dimensions=dims)
     new = broadcast_to(_squeezed(new), x.shape) if new.shape != x.shape else new
     x.write(bind(E.select_n_p, mask_value, x.lifted(), new))
 

@@ -21,6 +21,7 @@ from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import Declined
 from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.types import ArrayType
+from fuser.runtime.blas_threads import ALONE, one_thread
 from fuser.trace.core import bind
 
 _LINALG = (
@@ -65,7 +66,7 @@ class _Place:
 
 def _evaluate(*operands: np.ndarray, function: Callable[..., Any], types: tuple[ArrayType, ...]) -> list[np.ndarray]:
     try:
-        with np.errstate(divide="raise", over="raise", invalid="raise"):
+        with np.errstate(divide="raise", over="raise", invalid="raise"), one_thread(_work(operands), ALONE):
             found = function(*operands)
     except Exception as error:
         raise Declined from error
@@ -73,6 +74,12 @@ def _evaluate(*operands: np.ndarray, function: Callable[..., Any], types: tuple[
     if [(a.shape, a.dtype) for a in arrays] != [(t.shape, t.dtype) for t in types]:
         raise Declined
     return arrays
+
+
+def _work(operands: Sequence[np.ndarray]) -> int:
+    """Of a factorisation of the largest matrix among the operands: rows times columns times the lesser."""
+    sides = [a.shape[-2:] for a in operands if a.ndim > 1]
+    return max((rows * columns * min(rows, columns) for rows, columns in sides), default=0)
 
 
 numpy_call_p = Primitive(

@@ -5,13 +5,14 @@ Handlers bring their operands to the dtype of NumPy's promotion and hand them to
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
 import numpy as np
 
 import fuser.numpy as fnp
-from fuser.interop.numpy.checks import notice_out_of_bounds, notice_out_of_range, watching
+from fuser.interop.numpy.checks import notice, notice_out_of_bounds, notice_out_of_range, watching
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.creation import astype, common_dtype, stored_dtype
 from fuser.interop.numpy.dispatch import Handler, implements, numpy_function
@@ -442,13 +443,48 @@ def _searchsorted(context: Context, a: Any, v: Any, side: str = "left", sorter: 
 @implements(np.digitize)
 def _digitize(context: Context, x: Any, bins: Any, right: bool = False) -> TracedArray:
     if isinstance(bins, TracedArray) and not bins.known:
-        raise untraceable(
-            "np.digitize with traced bins cannot be traced, for their order is not known", "use np.searchsorted"
-        )
+        return _digitize_increasing(context, x, bins, right)
     edges = np.asarray(bins)
     dtype = common_dtype(x, edges)
     value = fnp.digitize(operand(context, x, dtype), edges.astype(dtype), right)
     return wrapped(context, value, dtype=np.dtype(np.intp))
+
+
+def _digitize_increasing(context: Context, x: Any, bins: TracedArray, right: bool) -> TracedArray:
+    """Positions among traced bins; those that do not increase are an event: NumPy's are counted from the end, or its error."""
+    if bins.ndim != 1 or not watching():
+        raise untraceable("np.digitize with traced bins of unknown order cannot be traced", "use np.searchsorted")
+    dtype = common_dtype(x, bins)
+    edges = bins.lifted(dtype)
+    if edges.shape[0] > 1:
+        notice(
+            bind(
+                E.not_p, bind(E.le_p, indexing.getitem(edges, slice(None, -1)), indexing.getitem(edges, slice(1, None)))
+            )
+        )
+    value = fnp.searchsorted(edges, operand(context, x, dtype), "left" if right else "right")
+    return wrapped(context, value, dtype=np.dtype(np.intp))
+
+
+@implements(np.unravel_index)
+def _unravel_index(context: Context, indices: Any, shape: Any, order: str = "C") -> tuple[TracedArray, ...]:
+    x = as_traced(context, indices)
+    extents = [operator.index(e) for e in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    if x.dtype.kind not in "iu" or order not in ("C", "F") or 0 in extents:
+        raise untraceable("np.unravel_index of such positions cannot be traced", "compute with // and %")
+    position = x.lifted(np.dtype(np.intp))
+    notice_out_of_range(position, math.prod(extents))
+    found = []
+    for extent in extents[:0:-1] if order == "C" else extents[:-1]:
+        divisor = literal(extent, position.dtype)
+        found.append(bind(E.rem_p, position, divisor))
+        position = bind(E.div_p, position, divisor)
+    found.append(position)
+    parts = [wrapped(context, value, dtype=np.dtype(np.intp)) for value in (found[::-1] if order == "C" else found)]
+    if not x.ndim:
+        return tuple(parts)
+    rows: Any = np.stack(parts, axis=-1)  # type: ignore[call-overload]
+    return tuple(rows[..., n] for n in range(len(parts)))  # views of one array, as NumPy's are
 
 
 @implements(np.bincount)

@@ -414,6 +414,8 @@ for _name in ("sum", "prod", "max", "min", "mean", "var", "std", "all", "any"):
 
 
 def _count_selected(context: Context, a: Selected, axis: Any = None, **more: Any) -> TracedArray:
+    if more or (axis is not None and (a.dims is not None or not _reduces_all(a, axis))):
+        raise untraceable("np.count_nonzero of x[mask] takes no axis and no options where the mask is traced")
     counted = R.sum(a.mask & (a.value != literal(0, a.value.dtype)), promote_integers=True)
     return _result(context, counted, np.dtype(np.intp))
 

@@ -503,6 +503,14 @@ def _within_range(inputs: list[Any], kinds: tuple[Kind, ...]) -> list[Any]:
     return result
 
 
+def _broadcasts_to(shape: tuple[int, ...], wanted: tuple[int, ...], dims: tuple[int, ...] | None) -> bool:
+    """Whether an operand is a number, or extends along none of the dimensions of which a part is selected, and makes no others."""
+    if dims is None or len(shape) > len(wanted):
+        return not shape
+    extents = (1,) * (len(wanted) - len(shape)) + shape
+    return all(e == 1 or (e == w and d not in dims) for d, (e, w) in enumerate(zip(extents, wanted)))
+
+
 def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) -> Any:
     """Elementwise arithmetic of selections by one mask: on all elements, selected alike."""
     masks = [x.mask for x in inputs if isinstance(x, Selected)]
@@ -513,7 +521,9 @@ def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) 
             "use one mask variable",
         )
     full = [x.full() if isinstance(x, Selected) else x for x in inputs]
-    if any(np.ndim(x) for x, y in zip(full, inputs) if x is y) or ufunc in _CONTRACTIONS:
+    shape = next(x.shape for x, y in zip(full, inputs) if x is not y)
+    others = [np.shape(x) for x, y in zip(full, inputs) if x is y]
+    if not all(_broadcasts_to(each, shape, dims[0]) for each in others) or ufunc in _CONTRACTIONS:
         raise untraceable(
             "arithmetic on x[mask], with a traced mask, and an array cannot be traced", "use np.where(mask, x, y)"
         )

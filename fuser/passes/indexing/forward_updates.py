@@ -35,15 +35,34 @@ def forward_updates(graph: Graph) -> Graph:
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
         through = None
-        if eqn.primitive is dynamic_slice_p and eqn.outvars[0].aval.size * TIMES_FEWER <= eqn.invars[0].aval.size:
-            through = _read(eqn.invars[0], eqn.invars[1:], eqn.params["slice_sizes"], rewriter, LONGEST)
-        elif eqn.primitive is slice_p and original.invars[0] in read_alone:
+        if eqn.primitive is slice_p and original.invars[0] in read_alone:
             through = _read_at(eqn, rewriter)
+        if through is None and reads_window(eqn) and (starts := _starts(eqn, rewriter)) is not None:
+            through = _read(eqn.invars[0], starts, eqn.outvars[0].aval.shape, rewriter, LONGEST)
         if through is None:
             rewriter.keep(eqn)
         else:
             rewriter.replace(original.outvars[0], through)
     return rewriter.finish()
+
+
+def reads_window(eqn: Eqn) -> bool:
+    """Whether an equation reads a block of an array that is much larger."""
+    if eqn.primitive not in (dynamic_slice_p, slice_p) or not set(eqn.params.get("strides") or ()) <= {1}:
+        return False
+    return eqn.outvars[0].aval.size * TIMES_FEWER <= eqn.invars[0].aval.size
+
+
+def _starts(eqn: Eqn, rewriter: Rewriter) -> Sequence[Operand] | None:
+    """Where the block begins that an equation reads, in the integers of the update that it is read through; None where they do not
+    hold it, or there is no update."""
+    if eqn.primitive is dynamic_slice_p:
+        return eqn.invars[1:]
+    update = rewriter.producer(eqn.invars[0], dynamic_update_slice_p)
+    starts, offsets = eqn.params["start_indices"], () if update is None else update.invars[2:]
+    if not offsets or any(n > np.iinfo(o.aval.dtype).max for o, n in zip(offsets, starts)):
+        return None
+    return [Literal(o.aval.dtype.type(n), o.aval) for o, n in zip(offsets, starts)]
 
 
 def _read_alone(graph: Graph) -> set[Operand]:

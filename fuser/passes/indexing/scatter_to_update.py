@@ -20,6 +20,7 @@ from fuser.ops.control import scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherScatterMode
 from fuser.passes.indexing.canonicalize import COMBINE
+from fuser.passes.indexing.forward_updates import reads_window
 from fuser.passes.loops.iterations import Constants, Known, iterations, progression
 from fuser.runtime.array import Array
 from fuser.trace.stage import stage
@@ -88,7 +89,7 @@ def writes_from(
         if found:
             after.remove(found[-1])
         narrow = not found or (_is_narrow(eqn) and _is_narrow(found[-1]))
-        if not narrow or not (all(map(_reads_element, after)) if found else after == [None]):
+        if not narrow or not (all(map(_reads_narrow, after)) if found else after == [None]):
             break
         found.append(eqn)
         out = eqn.invars[0]
@@ -111,8 +112,12 @@ def _is_narrow(eqn: Eqn) -> bool:
     return all(size in (1, extent) for size, extent in zip(extents, eqn.invars[0].aval.shape))
 
 
-def _reads_element(eqn: Eqn | None) -> bool:
-    return eqn is not None and eqn.primitive is dynamic_slice_p and eqn.outvars[0].aval.size == 1
+def _reads_narrow(eqn: Eqn | None) -> bool:
+    """Whether an equation reads a window that `forward_updates` reads without narrow writes before it."""
+    if eqn is None or not reads_window(eqn):
+        return False
+    window, whole = eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape
+    return all(size in (1, extent) for size, extent in zip(window, whole))
 
 
 def _extents(eqn: Eqn) -> tuple[int, ...]:

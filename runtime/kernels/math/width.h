@@ -58,6 +58,15 @@ inline real exp_w(real x) {
   return exp_edge_w(x, EXP_MOST, scaled_w(exp_core_w(r) + 1, n, x < EXP_LEAST));
 }
 
+// exp(x) where x ≤ 0, or nan, which a product keeps and a sum of exponents would not.
+inline real exp_unchecked_w(real x) {
+  const _Bool low = x < EXP_LEAST;
+  const real c = x < EXP_LOW ? EXP_LOW : x, n = mad_w(c, 1.4426950408889634w, MAGIC + BIAS.0w), k = n - (MAGIC + BIAS.0w);
+  const real r = fused_w(k, -LN2_LOW, fused_w(k, -LN2_HIGH, c));
+  const real p = (exp_core_w(r) + 1) * from_bits_w(bits_w(n) + (low ? LOWEST : 0) << DIGITS);
+  return low ? from_bits_w(bits_w(p + TWO_DIGITS) - TWO_DIGITS_BITS) : p;
+}
+
 inline real exp2_w(real x) {
   const real c = x < EXP2_LOW ? EXP2_LOW : x, n = c + MAGIC;
   const real r = scaled_w(exp_core_w((c - (n - MAGIC)) * 0.6931471805599453w) + 1, n, x < 1 - BIAS.0w);
@@ -79,9 +88,13 @@ inline real expm1_w(real x) {
   return size_w(x) < EPSILON ? x : quarter_expm1_w(c) * 4;
 }
 
+// -e / (2 + e) for e = exp(-2a) - 1, of a = s - n·log(2) / 2, |s| ≤ log(2) / 4: exp(-2s) - 1 is -2h, and `power` -2·2^n.
 inline real tanh_w(real x) {
-  const real a = size_w(x), c = a > 20.0w ? 20.0w : a, e = quarter_expm1_w(c * -2) * 4;
-  return a < EPSILON ? x : signed_w(e / (-2.0w - e), x);
+  const real a = size_w(x), c = a > 20.0w ? 20.0w : a;
+  const real n = mad_w(c, -2.8853900817779268w, MAGIC), s = fused_w(n - MAGIC, LN2_HIGH / 2, c);
+  const real h = mad_w(s * s, tanh_tail_w(s), s), power = from_bits_w((bits_w(n) << DIGITS) + MINUS_TWO);
+  const real e = mad_w(power, h, mad_w(power, -0.5w, -1.0w));
+  return signed_w(e / (-2.0w - e), x);
 }
 
 inline real sinh_w(real x) {

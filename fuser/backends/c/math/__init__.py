@@ -32,6 +32,7 @@ _COMMON = {
     "EXPM1_LOW": ("-18.0f", "-40.0"),
     "SINH_HIGH": ("89.5f", "710.5"),
     "EPSILON": ("0x1p-26f", "0x1p-55"),
+    "MINUS_TWO": ("0xc0000000u", "0xc000000000000000u"),
     "LN2_HIGH": ("0x1.62e43p-1f", "0x1.62e42fefa39efp-1"),
     "LN2_LOW": ("-0x1.05c61p-29f", "0x1.abc9e3b39803fp-56"),
     "LOG2E_HIGH": ("0x1.715476p+0f", "0x1.71547652b82fep+0"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Part
+from fuser.backends.c.function import Part, code
 from fuser.backends.c.schedules import masking
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
@@ -30,7 +30,8 @@ BLOCK = 1024  # elements of a block
 BLOCK_BYTES = 1 << 14  # of the arrays between the loops
 SHORT = 128  # elements along the vector for which several loops do not pay
 TILED = 16  # in tiles, whose rows lie in the cache
-UNROLLED, UNROLLED_OPS = 4, 8  # elements a step of a loop of numbers alone, and the operations up to which that pays
+GROUP, GROUPED_OPS = 8, 8  # elements of a group that are read one by one, and the operations up to which groups pay
+ALONE = '__asm__ volatile ("");'  # which no vector loop has
 
 
 def runs(kernel: Kernel, loops: Loops, least: int = SHORT) -> list[list[Scalar]]:
@@ -71,24 +72,70 @@ def write(
             if not leaving and not any(node in held for node in run):
                 continue
             single = bool(run) and run[0] in piece.single
-            if not single:
-                row = min(room, piece.strip_mining.length) if piece.tiling and piece.strip_mining else room
-                told = masking.narrowed(writer, run, leaving, lanes) or masking.halved(writer, run, leaving, row)
-                writer.pragma("omp simd" + told)
-            elif len(run) <= UNROLLED_OPS:
-                writer.pragma(f"GCC unroll {UNROLLED}")  # a jump for each load takes as long as the load
-            masked = lanes and not single
-            x = writer.count_masked("x", total, lanes) if masked else writer.count("x", "0", total)
-            if single:
-                writer.do('__asm__ volatile ("");')  # which no vector loop has
-            element(x)
             wanted = {v for store in leaving for v in (store.value, *computed(store.offset))}
-            _run(writer, piece, run, held, cheap, wanted)
-            for store in leaving:
-                writer.leave(store)
-                if kept.get(store.value) is store:
-                    writer.env[store.value] = writer.target(store)
+
+            def compute(x: Part, run: Sequence[Scalar] = run, wanted: Collection[Scalar] = wanted) -> None:
+                element(x)
+                _run(writer, piece, run, held, cheap, wanted)
+
+            def leave(leaving: Sequence[Store] = leaving) -> None:
+                for store in leaving:
+                    writer.leave(store)
+                    if kept.get(store.value) is store:
+                        writer.env[store.value] = writer.target(store)
+
+            if single:
+                grouped = len(run) <= GROUPED_OPS and not any(computed(store.offset) for store in leaving)
+                _one_by_one(writer, total, element, leaving if grouped else None, compute, leave)
+                continue
+            row = min(room, piece.strip_mining.length) if piece.tiling and piece.strip_mining else room
+            told = masking.narrowed(writer, run, leaving, lanes) or masking.halved(writer, run, leaving, row)
+            writer.pragma("omp simd" + told)
+            compute(writer.count_masked("x", total, lanes) if lanes else writer.count("x", "0", total))
+            leave()
             writer.close_masked()
+
+
+def _one_by_one(
+    writer: Elementwise,
+    total: Part,
+    element: Callable[[Part], object],
+    grouped: Sequence[Store] | None,
+    compute: Callable[[Part], None],
+    leave: Callable[[], None],
+) -> None:
+    """A loop whose elements are read one by one. In groups, which what the stores `grouped` leave waits for, compilers write the
+    loads out and store what they read as a vector: a jump and a store for each load take as long as the load."""
+    begin: Part = "0"
+    writer.open()
+    if grouped is not None:
+        begin = writer.let("int64_t", "whole", f"{{}} / {GROUP} * {GROUP}", total)
+        saved = dict(writer.env)
+        values = dict.fromkeys(store.value for store in grouped)
+        group = writer.count("group", "0", begin, f"{{}} += {GROUP}")
+        writer.do(ALONE)
+        end = code(f"{{}} + {GROUP}", group)
+        taken = {v: writer.buffer(spell.held(v.dtype), f"{writer.name(v)}_taken", GROUP) for v in values}
+        x = writer.count("x", group, end)
+        compute(x)
+        places = {v: writer.at(taken[v], code("{} - {}", x, group)) for v in values}
+        for value, place in places.items():
+            writer.set(place, spell.put(value.dtype, writer.operand(value)))
+        writer.close()
+        if grouped:
+            element(writer.count("x", group, end))
+            for value, place in places.items():
+                writer.env[value] = code("({} != 0)", place) if value.dtype == BOOL else place
+            leave()
+            writer.close()
+        writer.close()
+        writer.env = saved
+    x = writer.count("x", begin, total)
+    writer.do(ALONE)
+    compute(x)
+    leave()
+    writer.close_masked()
+    writer.close()
 
 
 def block_of(piece: Piece) -> int:

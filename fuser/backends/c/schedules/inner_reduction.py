@@ -256,7 +256,9 @@ class InnerReduction(Emitter):
     def _overlaps(self, run: Run) -> int:
         """Numbers of a vector, where the last vector of a row may overlap the one before it; else 0."""
         idempotent = all(reduction.attr.reduction in IDEMPOTENT for reduction in run.sweep.reductions)
-        plain = run.vectorised and run.axis is self.loops.vector and not (run.scans or run.sweep.stores or self.kept)
+        plain = (
+            run.vectorised and run.axis is self.loops.vector and not (run.scans or run.sweep.stores or run.sweep.kept)
+        )
         if not (idempotent and plain and masking.dense(self, run.body)):
             return 0
         sizes = [node.dtype.itemsize for node in run.body if node.op == "load" and node not in self.widened]

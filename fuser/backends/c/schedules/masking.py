@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Code, Symbol, code
+from fuser.backends.c.function import Code, Part, Symbol, Variable, code
 from fuser.backends.c.target import TARGET
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, is_complex
@@ -52,6 +52,13 @@ PRECEDES = Symbol("precedes")
 def padded(total: Code, lanes: int) -> Code:
     """The count of numbers in whole vectors."""
     return code(f"{{}}({{}}, {lanes})", Symbol("padded"), total)
+
+
+def tested(counter: Variable, total: Part) -> tuple[Code, Code]:
+    """Whether an element is there, and the number to compute with where it is not: no constant, since gcc 12 lets go of a choice of
+    a load or a constant. Its masked load then leaves in a lane what a register held before, maybe a subnormal number, of which a quotient
+    takes a hundred cycles."""
+    return code("{}({}, {})", WITHIN, counter, total), code("(float)(int32_t){}", counter)
 
 
 def lanes(

@@ -149,7 +149,7 @@ def _masked(writer: InnerReduction, sums: Sequence[Scalar], span: Range, values:
     end = code("{} + {}", first, masking.padded(writer.code("{} - {}", last, first), width))
     writer.pragma("omp simd")
     single = writer.count("x", first, end)
-    writer.inside = code("{}({}, {})", masking.WITHIN, single, last)
+    writer.inside, writer.outside = masking.tested(single, last)
     for reduction, value in values(single).items():
         held = writer.at(f"{writer.name(reduction)}_lane", writer.code("{} - {}", single, first))
         writer.set(held, "{} + ({} ? {} : 0)", held, writer.inside, value)
