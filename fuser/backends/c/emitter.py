@@ -115,6 +115,7 @@ class Emitter(Builder, Common):
         # Tests that are the same along the vector, by the size of what they choose: numbers that are above 0 where they hold.
         self.held: dict[tuple[Scalar, int], Variable] = {}
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
+        self.widened: Mapping[Scalar, Variable] = {}  # narrow numbers that are read from rows of wide ones
         self.outside: Part = "0"  # and the floating-point number that stands for one that is not
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
 
@@ -247,7 +248,7 @@ class Emitter(Builder, Common):
         )
 
     def in_whole_vectors(
-        self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
+        self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part = "", told: Part = ""
     ) -> None:
         """A loop over the whole vectors of `lanes` numbers along an axis, and one over what is left, whose loads and stores alone are
         under a mask: compilers call no function for vectors in a branch."""
@@ -255,12 +256,12 @@ class Emitter(Builder, Common):
         form = f"{{}} / {lanes} * {lanes}" if first == "0" else f"{{1}} + ({{0}} - {{1}}) / {lanes} * {lanes}"
         whole = self.let("int64_t", f"{name}_whole", form, total, first)
         with self.scope():
-            self.pragma("omp simd")
+            self.pragma("omp simd{}", told)
             self.loop(axis, first, whole)
             body()
             self.close()
         with self.scope():
-            self.pragma("omp simd")
+            self.pragma("omp simd{}", told)
             self.count_masked(name, total, lanes, whole)
             body()
             self.close_masked()
@@ -501,7 +502,7 @@ class Emitter(Builder, Common):
 
     def _reads_bytes(self) -> bool:
         """Whether the kernel reads nothing but bytes, so that an accumulator of a byte has as many lanes as a vector has bytes."""
-        return all(node.dtype.itemsize == 1 for node in self.kernel.nodes if node.op == "load")
+        return not self.widened and all(node.dtype.itemsize == 1 for node in self.kernel.nodes if node.op == "load")
 
     def accumulate(self, reduction: Scalar, value: Part, position: Part) -> None:
         """Take one value into the reduction; a position below 0 says that there was none yet."""

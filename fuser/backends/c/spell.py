@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser.backends.c import half_precision
+from fuser.backends.c import half_precision, widening
 from fuser.backends.c import math as maths
 from fuser.backends.c.function import Code, Number, Part, Symbol, code
 from fuser.backends.table import Spelling, Table
@@ -185,6 +185,7 @@ def _threefry(word: int) -> str:
 
 
 HELPERS |= half_precision.HELPERS
+HELPERS |= widening.HELPERS
 HELPERS |= {f"threefry{word}": _threefry(word) for word in (0, 1)}
 
 # Stores that go past the caches: memory that is only written need not be read first, a quarter or more of the traffic.

@@ -10,7 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
-from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting
+from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting, widened_rows
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
     Blocks,
@@ -90,10 +90,16 @@ class InnerReduction(Emitter):
         self.guards = {} if self.asked.forbids("guarding") else guards(self.kernel)
         if self.guards:
             self.made(guarding=sum(len(sweep.reductions) for sweep in self.guards))
+        wide = widened_rows.widened(self)
+        self.widened = {node: widened_rows.declare(self, node) for node in wide}
+        for node in (still := [n for n, load in wide.items() if widened_rows.standing(self, load)]):
+            widened_rows.fill(self, node, wide[node])
         if rows:
             self.shared(len(rows), "static, 4" if self.guards else "static")
         for axis in rows:
             self.loop(axis)
+        for node in (n for n in wide if n not in still):
+            widened_rows.fill(self, node, wide[node])
         for sweep in self.kernel.sweeps:
             self._row_part(sweep)
             self.define_all(self.guards.get(sweep, ()))
@@ -147,6 +153,11 @@ class InnerReduction(Emitter):
                     stores.remove(store)
                     break
         return aliased
+
+    def expression(self, node: Scalar) -> Code:
+        if node in self.widened:
+            return widened_rows.value(self, node)
+        return super().expression(node)
 
     def kept_element(self, node: Scalar) -> Element:
         """The element of a kept row that belongs to the running iteration."""
@@ -235,7 +246,9 @@ class InnerReduction(Emitter):
         if lanes:
             return lambda span: self._masked_row(run, span, clauses, lanes)
         if rest:
-            return lambda span: self._remainder(run, span, rest)
+            return lambda span: self._remainder(run, span, {}, rest)
+        if entire and (rest := self._leaves(run)):
+            return lambda span: self._remainder(run, span, clauses, rest)
         if entire and (lanes := self._overlaps(run)):
             return lambda span: self._overlapping(run, span, clauses, lanes)
         return lambda span: self._plain(run, span, clauses)
@@ -248,7 +261,7 @@ class InnerReduction(Emitter):
         )
         if not (idempotent and plain and masking.dense(self, run.body)):
             return 0
-        sizes = [node.dtype.itemsize for node in run.body if node.op == "load"]
+        sizes = [node.dtype.itemsize for node in run.body if node.op == "load" and node not in self.widened]
         lanes = TARGET.vector // min(sizes, default=4)
         return lanes if self.loops.extents[run.axis] >= lanes else 0
 
@@ -282,10 +295,19 @@ class InnerReduction(Emitter):
         self.element(run.sweep, run.body, self.scan_step)
         self.close()
 
-    def _remainder(self, run: Run, span: Range, lanes: int) -> None:
-        """A row without reductions, of which what its whole vectors leave runs under a mask."""
+    def _leaves(self, run: Run) -> int:
+        """Numbers of a vector, where extremes of wide rows are taken, and what whole vectors leave is worth a mask; else 0. A last
+        vector that overlaps the one before would wait until both are stored."""
+        extremes = all(reduction.attr.reduction in ("max", "min") for reduction in run.sweep.reductions)
+        plain = run.vectorised and run.axis is self.loops.vector and not (run.scans or run.sweep.stores)
+        wide = not self.widened.keys().isdisjoint(run.body)
+        return masking.vector(self, run.body, run.sweep.stores) if extremes and plain and wide else 0
+
+    def _remainder(self, run: Run, span: Range, clauses: Mapping[Scalar, Code], lanes: int) -> None:
+        """A row of which what its whole vectors leave runs under a mask."""
+        told = joined(list(clauses.values()), "")
         with self.standing_loads(run.body):
-            self.in_whole_vectors(run.axis, lanes, lambda: self.element(run.sweep, run.body), *span)
+            self.in_whole_vectors(run.axis, lanes, lambda: self.element(run.sweep, run.body), *span, told=told)
 
     def masks_of(self, run: Run) -> tuple[int, int]:
         """Numbers of a vector, where a short row runs in whole vectors under a mask; and where what is left of a longer row
@@ -401,11 +423,12 @@ class InnerReduction(Emitter):
     def _body(self, sweep: Sweep) -> list[Scalar]:
         """The nodes to compute: not those that are read back from kept rows, nor those that only these need."""
         self.recalled = set()
+        body = [n for n in sweep.body if not any(n in wide.args for wide in self.widened)]
         recalled = (self.kept.keys() & set(sweep.body)).difference(sweep.kept)
         if not recalled:
-            return list(sweep.body)
+            return body
         roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
-        found = needed(roots, sweep.body, stop=recalled)
+        found = needed(roots, body, stop=recalled)
         self.recalled = recalled & set(found)
         self.recall()
         return [n for n in found if n not in recalled]

@@ -136,6 +136,12 @@ def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store],
     return width if width and not narrow and long and dear(nodes) else 0
 
 
+def vector(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> int:
+    """Numbers of a vector, where what whole vectors leave of a row may run under a mask; else 0."""
+    width, narrow = _width(writer, list(nodes), stores)
+    return 0 if narrow else width
+
+
 def tiled(
     writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store], extent: int, held: Collection[Scalar | Store]
 ) -> int:
@@ -172,7 +178,8 @@ def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], ex
 def _sizes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> list[int]:
     """Bytes of the elements that are read and written."""
     params = writer.kernel.params
-    return [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
+    read = [WIDE if n in writer.widened else n.dtype.itemsize for n in nodes if n.op == "load"]
+    return read + [params[s.param].dtype.itemsize for s in stores]
 
 
 def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:
@@ -224,9 +231,7 @@ def apart(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> 
     """Whether what is left of a row after its whole vectors may run under a mask: gcc has no masked stores of tests, and vectors of
     the narrowest numbers."""
     nodes = list(nodes)
-    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"]
-    sizes += [writer.kernel.params[store.param].dtype.itemsize for store in stores]
-    return min(sizes, default=WIDE) >= WIDE and hides(writer, nodes) and dense(writer, nodes)
+    return min(_sizes(writer, nodes, stores), default=WIDE) >= WIDE and hides(writer, nodes) and dense(writer, nodes)
 
 
 def _maskable(writer: Emitter, node: Scalar) -> bool:

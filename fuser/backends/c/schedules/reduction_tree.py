@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fuser.backends.c import spell
-from fuser.backends.c.function import Code, Element, Part, Range, Variable, code
+import numpy as np
+
+from fuser.backends.c import spell, widening
+from fuser.backends.c.function import Code, Element, Part, Range, Symbol, Variable, code
+from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.outer_reduction import OuterReduction, X, combined, held_type
 from fuser.backends.c.schedules.padded_rows import as_it_lies, padded_rows
 from fuser.ir.index import Affine
@@ -111,12 +114,20 @@ class ReductionTree(OuterReduction):
         """A tile for rows of an array, or their ends, with its padding."""
         shared = self._step(key) == 0
         count = width * (1 if shared else self.block)
-        tile = self.buffer(self.params[key[0]].type, f"tile{len(self.blocks) + len(self.tails)}", count)
+        kind = spell.held(BOOL) if self._is_wide(key, width) else self.params[key[0]].type
+        tile = self.buffer(kind, f"tile{len(self.blocks) + len(self.tails)}", count)
         spec = self.padding.get(key)
         x = self.count("x", "0", str(count))
         self.set(self.at(tile, x), "0" if spec is None else _identity(spec))
         self.close(flat=True)
         return Rows(tile, "0" if shared else str(width), not shared)
+
+    def _is_wide(self, key: Key, width: int) -> bool:
+        """Whether a tile has bools as numbers of 32 bits: functions of maths then run in vectors as long as theirs, where those of
+        bytes would be longer than the row."""
+        read = self.kernel.params[key[0]].dtype == BOOL and key[1].coefficient(self.rows.along) == 1
+        whole = width == self.rows.padded and width % widening.LANES == 0
+        return read and key not in self.written_keys and whole and masking.dear(self.kernel.nodes)
 
     def _masked(self, vector: object) -> int:
         return 0
@@ -147,17 +158,25 @@ class ReductionTree(OuterReduction):
 
     def _copy(self, key: Key, tile: Rows, begin: int = 0, into: bool = True) -> None:
         """Copy the block's rows from an element on into a tile, or out of it, in pieces of constant size."""
-        itemsize = self.kernel.params[key[0]].dtype.itemsize
         x = self.count("x", "0", self.named("width") if tile.flat else "1")
-        for first in range(begin, self.rows.extent, PIECE // itemsize):
-            size = min(PIECE // itemsize, self.rows.extent - first) * itemsize
+        self._copy_row(key, tile, x, begin, into)
+        self.close()
+
+    def _copy_row(self, key: Key, tile: Rows, x: Part, begin: int, into: bool) -> None:
+        itemsize = self.kernel.params[key[0]].dtype.itemsize
+        wide = tile.array.type != self.params[key[0]].type
+        piece = self.rows.extent if wide else PIECE // itemsize
+        for first in range(begin, self.rows.extent, piece):
+            size = min(piece, self.rows.extent - first) * itemsize
             position = code("({} + {})", self.named("base"), x)
             with self.standing({self.rows.row: position, self.rows.along: code(str(first))}):
                 outside = Element(self.params[key[0]], self._offset(*key))
             inside = self.at(tile.array, code("{} * {}", x, tile.stride), str(first - begin))
             pair = (inside, outside) if into else (outside, inside)
-            self.do(f"__builtin_memcpy(&{{}}, &{{}}, {size});", *pair)
-        self.close()
+            if wide:
+                self.do(f"{{}}(&{{}}, &{{}}, {size});", Symbol(widening.widen(BOOL, np.dtype("int32"))), *pair)
+            else:
+                self.do(f"__builtin_memcpy(&{{}}, &{{}}, {size});", *pair)
 
     # Elements.
 
@@ -174,6 +193,8 @@ class ReductionTree(OuterReduction):
 
     def expression(self, node: Scalar) -> Code:
         rows = self.blocks.get((node.attr.param, node.attr.offset)) if node.op == "load" else None
+        if rows is not None and rows.array.type != self.params[node.attr.param].type:
+            return code(spell.taken(node.dtype, self._place(rows)))
         return super().expression(node) if rows is None else self.element_at(node, self._place(rows))
 
     def store(self, store: Store) -> None:
