@@ -115,3 +115,27 @@ def test_the_last_row_is_read_to_its_end_alone() -> None:
     found = np.asarray(fuser.jit(lambda x, m: fnp.where(m, x, 0).sum(1), backend="c")(x, bools))
     np.testing.assert_array_equal(found, np.full(rows, 34.0))
     assert libc.mprotect(ctypes.c_void_p(second), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE) == 0
+
+
+def test_pieces_of_one_row_have_wide_rows_of_their_own() -> None:
+    """Rotations of rows and columns, written out: masks of bools are read into wide rows in several pieces of a row."""
+
+    def rotated(xnp: Any, a: Any, put: Any) -> Any:
+        for i in range(5):
+            for j in range(i + 1, 5):
+                angle = 0.5 * xnp.arctan2(2 * a[i, j], a[i, i] - a[j, j])
+                c, s = xnp.cos(angle), xnp.sin(angle)
+                x, y = a[i] + 0, a[j] + 0
+                a = put(put(a, (i,), c * x + s * y), (j,), c * y - s * x)
+                x, y = a[:, i] + 0, a[:, j] + 0
+                a = put(put(a, (slice(None), i), c * x + s * y), (slice(None), j), c * y - s * x)
+        return a
+
+    def put(a: Any, index: Any, value: Any) -> Any:
+        a = a.copy()
+        a[index] = value
+        return a
+
+    x = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    found = fuser.jit(lambda a: rotated(fnp, a, lambda a, index, value: a.at[index].set(value)), backend="c")(x)
+    np.testing.assert_allclose(found, rotated(np, x.astype(np.float64), put), rtol=1e-4, atol=1e-4)

@@ -310,8 +310,9 @@ class Elementwise(Emitter):
                 self.in_whole_vectors(span.axis, rest, lambda: self._elements(piece), span.begin, span.end)
             return
         lanes = masking.lanes(self, piece.nodes, piece.stores, span.extent, wide=True) if own else 0
-        if lanes:
-            self._widen(masking.narrow_loads(self, piece.nodes, piece.stores), span, masking.LONGEST * lanes)
+        if rows := masking.narrow_loads(self, piece.nodes, piece.stores) if lanes else ():
+            self.open()  # other pieces have rows of these names
+            self._widen(rows, span, masking.LONGEST * lanes)
         if span.extent > NARROW or lanes or self.cut.axis is None:
             self.pragma("omp simd" + ("" if lanes else masking.halved(self, piece.nodes, piece.stores, span.extent)))
         if lanes:
@@ -320,6 +321,9 @@ class Elementwise(Emitter):
                 self.count_masked(self.axis_names[span.axis], span.end, lanes, span.begin)
                 self._elements(piece)
                 self.close_masked()
+            if rows:
+                self.close()
+                self.wide.clear()
             return
         self._run(piece, span)
 
