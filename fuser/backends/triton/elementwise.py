@@ -30,7 +30,8 @@ def elementwise(
         line = Line(kernel, loops, kernel.name)
         line.program_param = number
         tile = _narrowed(kernel, loops.parallel[0] if loops.parallel else None, tiles.line_tile(_itemsize(kernel)))
-        return [_whole(kernel, line.write(tile.asked(asked)), tile.asked(asked))]
+        tile = replace(tile.asked(asked), rows=1)
+        return [_whole(kernel, line.write(tile), tile)]
     y, x, tile = plane
     form = Plane(kernel, loops, kernel.name)
     form.program_param = number
