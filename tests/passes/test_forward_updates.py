@@ -107,7 +107,7 @@ def test_narrow_places_and_long_dimensions() -> None:
         through(program, x, np.int8(i), np.int8(j))
 
 
-def _rows_and_columns(xnp: Any, k: Any, a: Any) -> Any:
+def _rows_and_columns(lax: Any, k: Any, a: Any) -> Any:
     """A rotation of two rows, then of two columns, as of Jacobi's for eigenvalues."""
     i = k % (a.shape[0] - 1)
     x, y = a[i], a[i + 1]
@@ -116,14 +116,13 @@ def _rows_and_columns(xnp: Any, k: Any, a: Any) -> Any:
     return a.at[:, i].set(0.6 * x + 0.8 * y).at[:, i + 1].set(0.6 * y - 0.8 * x)
 
 
-def _row_and_column(xnp: Any, k: Any, a: Any) -> Any:
+def _row_and_column(lax: Any, k: Any, a: Any) -> Any:
     a = a.at[k % 7].multiply(0.6)
     return a.at[:, (k * 3) % 5].add(0.5 * a[k % 7, 2])
 
 
-def _blocks(xnp: Any, k: Any, a: Any) -> Any:
+def _blocks(lax: Any, k: Any, a: Any) -> Any:
     """Blocks that overlap those that were written before, and part of a static plane."""
-    lax = fuser.lax if xnp is jnp else __import__("jax").lax
     block = lax.dynamic_slice(a, (k % 30, k % 20), (4, 4))
     a = lax.dynamic_update_slice(a, 0.5 * block @ block.T, (k % 30, k % 20))
     block = lax.dynamic_slice(a, (k % 30 + 2, k % 20 + 1), (4, 4))
@@ -149,8 +148,8 @@ def test_rows_and_columns_that_a_loop_writes_in_turn_are_written_in_place(step: 
     """No iteration makes an array as large as the matrix: XLA writes rows and columns in place, too."""
     jax = pytest.importorskip("jax")
     a = RNG.normal(size=(40, 40)).astype(np.float32)
-    run = fuser.jit(lambda a: lax.fori_loop(0, 100, lambda k, a: step(jnp, k, a), a), backend="c")
-    expected = jax.lax.fori_loop(0, 100, lambda k, a: step(jax.numpy, k, a), a)
+    run = fuser.jit(lambda a: lax.fori_loop(0, 100, lambda k, a: step(lax, k, a), a), backend="c")
+    expected = jax.lax.fori_loop(0, 100, lambda k, a: step(jax.lax, k, a), a)
     np.testing.assert_allclose(run(a), expected, 1e-4, 1e-4)
     (loop,) = (eqn for eqn in run.lower(a).graph.eqns if eqn.primitive.name == "scan")
     assert set(whole(loop.params["jaxpr"], a.shape)) == {"dynamic_update_slice"}

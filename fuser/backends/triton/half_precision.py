@@ -18,6 +18,21 @@ def _of_unit(instruction: str) -> str:
     return f'tl.inline_asm_elementwise("{instruction} $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)'
 
 
+def by_pairs(
+    name: str, about: str, assembly: str, constraints: str, otherwise: str, dtype: str = "float32", pure: bool = True
+) -> str:
+    """The text of a conversion of two elements at once by PTX, and as Triton has it elsewhere."""
+    return f"""def {name}(x, PTX: tl.constexpr):
+    # {about}
+    if PTX:
+        x = tl.inline_asm_elementwise(
+            "{assembly}", "{constraints}", [x], dtype=tl.{dtype}, is_pure={pure}, pack=2
+        )
+    else:
+        x = {otherwise}
+    return x"""
+
+
 # Helper functions of generated files, each after those that it calls.
 HELPERS: dict[str, str] = {
     "power_of_two": f"""def power_of_two(x, PTX: tl.constexpr):
@@ -59,25 +74,20 @@ HELPERS: dict[str, str] = {
     else:
         x = tl.exp(x - shift)
     return x""",
-    "widened_bfloat16": """def widened_bfloat16(x, PTX: tl.constexpr):
-    # A bfloat16 as a float32; two elements of one register take two instructions where PTX says so, not three.
-    if PTX:
-        x = tl.inline_asm_elementwise(
-            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=tl.float32, is_pure=True, pack=2
-        )
-    else:
-        x = x.to(tl.float32)
-    return x""",
-    "rounded_bfloat16": """def rounded_bfloat16(x, PTX: tl.constexpr):
-    # The nearest bfloat16 as a float32; of two elements at once where PTX says so.
-    if PTX:
-        x = tl.inline_asm_elementwise(
-            "{ .reg .b32 pair; cvt.rn.bf16x2.f32 pair, $3, $2; shl.b32 $0, pair, 16; and.b32 $1, pair, 0xffff0000; }",
-            "=r,=r,r,r", [x], dtype=tl.float32, is_pure=True, pack=2
-        )
-    else:
-        x = x.to(tl.bfloat16).to(tl.float32)
-    return x""",
+    "widened_bfloat16": by_pairs(
+        "widened_bfloat16",
+        "A bfloat16 as a float32; two elements of one register take two instructions where PTX says so, not three.",
+        "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
+        "=r,=r,r",
+        "x.to(tl.float32)",
+    ),
+    "rounded_bfloat16": by_pairs(
+        "rounded_bfloat16",
+        "The nearest bfloat16 as a float32; of two elements at once where PTX says so.",
+        "{ .reg .b32 pair; cvt.rn.bf16x2.f32 pair, $3, $2; shl.b32 $0, pair, 16; and.b32 $1, pair, 0xffff0000; }",
+        "=r,=r,r,r",
+        "x.to(tl.bfloat16).to(tl.float32)",
+    ),
     "half_tanh": f"""def half_tanh(x, PTX: tl.constexpr):
     # For results of 8 bits, 2**-11 off.
     if PTX:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuser.backends.triton.half_precision import by_pairs
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import bfloat16
 from fuser.kernel.kernel import Sweep
@@ -21,28 +22,21 @@ _FORMS = (
 
 def _again(number: int) -> str:
     low, high, words = _FORMS[number]
-    return f"""def widened_again_{number}(x, PTX: tl.constexpr):
-    # A kept bfloat16 as a float32, by an instruction of its own.
-    if PTX:
-        x = tl.inline_asm_elementwise(
-            "prmt.b32 $0, {words}, {low}; prmt.b32 $1, {words}, {high};", "=r,=r,r", [x],
-            dtype=tl.float32, is_pure=False, pack=2,
-        )
-    else:
-        x = x.to(tl.float32)
-    return x"""
+    assembly = f"prmt.b32 $0, {words}, {low}; prmt.b32 $1, {words}, {high};"
+    about = "A kept bfloat16 as a float32, by an instruction of its own."
+    return by_pairs(f"widened_again_{number}", about, assembly, "=r,=r,r", "x.to(tl.float32)", pure=False)
 
 
 HELPERS: dict[str, str] = {
-    "kept_bfloat16": """def kept_bfloat16(x, PTX: tl.constexpr):
-    # The nearest bfloat16, made where it is written.
-    if PTX:
-        x = tl.inline_asm_elementwise(
-            "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=tl.bfloat16, is_pure=False, pack=2
-        )
-    else:
-        x = x.to(tl.bfloat16)
-    return x""",
+    "kept_bfloat16": by_pairs(
+        "kept_bfloat16",
+        "The nearest bfloat16, made where it is written.",
+        "cvt.rn.bf16x2.f32 $0, $2, $1;",
+        "=r,r,r",
+        "x.to(tl.bfloat16)",
+        "bfloat16",
+        pure=False,
+    ),
     **{f"widened_again_{number}": _again(number) for number in range(len(_FORMS))},
 }
 
