@@ -25,6 +25,8 @@ from fuser.partition.candidate import Candidate, Uses
 from fuser.partition.group import FUSIBLE, Kind
 from fuser.passes.dce import drop_dead
 
+Never = Collection[tuple[Eqn, Eqn]]
+
 MOST_EQNS = 16  # that are written again for one value
 
 
@@ -62,17 +64,17 @@ class _State:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A graph in which readers compute values again, and for each equation that was added, the reader's first one."""
+    """A graph in which readers compute values again; of each equation that was added, the reader's first one and its original."""
 
     graph: Graph
-    reader: dict[Eqn, Eqn]
+    reader: dict[Eqn, tuple[Eqn, Eqn]]
 
 
 def rematerialized(
-    graph: Graph, candidates: Collection[Candidate], uses: Uses, views: Views, target: Target, never: Collection[Eqn]
+    graph: Graph, candidates: Collection[Candidate], uses: Uses, views: Views, target: Target, never: Never
 ) -> Rewritten | None:
-    """The graph in which readers compute what is cheaper so, but for those whose first equation is one of `never`; None
-    where nothing is."""
+    """The graph in which readers compute what is cheaper so, but for pairs of a reader's first equation and one to be computed
+    again that are in `never`; None where nothing is."""
     choice = _Choice(graph, candidates, uses, views, target, never)
     for home, values in choice.stored():
         choice.decide(home, values)
@@ -89,7 +91,7 @@ class _Choice:
         uses: Uses,
         views: Views,
         target: Target,
-        never: Collection[Eqn],
+        never: Never,
     ) -> None:
         self.graph, self.uses, self.views, self.target, self.never = graph, uses, views, target, never
         self.home = {v: c for c in candidates for v in c.produced}
@@ -161,7 +163,7 @@ class _Choice:
 
     def _again(self, var: Var, reader: Candidate, state: _State) -> _Again | None:
         """How a reader makes a value of what lies in memory; None where it cannot, or that is long."""
-        if not _elementwise(reader) or reader.eqns[0] in self.never:
+        if not _elementwise(reader):
             return None
         if var in reader.opaque or len(reader.reads.get(var, ())) != 1:
             return None
@@ -196,7 +198,7 @@ class _Choice:
                     return None
                 again.eqns[maker] = None
                 stack.append(maker)
-        return again
+        return again if not any((reader.eqns[0], eqn) in self.never for eqn in again.eqns) else None
 
     def _lies(self, var: Var, state: _State) -> bool:
         home = self.home.get(var)
@@ -216,7 +218,8 @@ class _Choice:
             elements = eqn.outvars[0].aval.size  # of which a reader makes those of a row anew along it
             times = max(elements, domain) * max(candidate.sweeps, 1) if elements > 1 else 1
             work += cost(eqn, self.target) * times
-        return max(moving, work / self.target.operations)
+        computing = work / self.target.operations
+        return max(moving, computing) + self.target.exposed * min(moving, computing)
 
 
 def _elementwise(candidate: Candidate) -> bool:
@@ -237,7 +240,7 @@ class _Copier:
         self.reader, self.choice, self.scope = reader, choice, scope
         self.copied = choice.state.copied[reader]
         self.known: dict[Operand, Operand] = {}
-        self.made: list[Eqn] = []
+        self.made: dict[Eqn, Eqn] = {}  # and of what it is a copy
 
     def operand(self, operand: Operand) -> Operand:
         """An operand of the reader's, or of what is copied for it."""
@@ -250,7 +253,8 @@ class _Copier:
                 self._copy(eqn, eqn in self.copied)
             elif eqn is not None:
                 self.known[operand] = late = Var(operand.aval)
-                self.made.append(Eqn(optimization_barrier_p, (operand,), {"scope": self.scope}, (late,), eqn.source))
+                barrier = Eqn(optimization_barrier_p, (operand,), {"scope": self.scope}, (late,), eqn.source)
+                self.made[barrier] = barrier
         return self.known[operand]
 
     def _copy(self, eqn: Eqn, computed: bool) -> None:
@@ -258,12 +262,12 @@ class _Copier:
         if computed or operands != eqn.invars:
             results = tuple(Var(v.aval) for v in eqn.outvars)
             self.known |= dict(zip(eqn.outvars, results, strict=True))
-            self.made.append(replace(eqn, invars=operands, outvars=results))
+            self.made[replace(eqn, invars=operands, outvars=results)] = eqn
 
 
 def _rewritten(graph: Graph, choice: _Choice) -> Rewritten:
     """The graph with copies of what makes values before the readers' equations."""
-    scope, eqns, reader = next(scopes), list[Eqn](), dict[Eqn, Eqn]()
+    scope, eqns, reader = next(scopes), list[Eqn](), dict[Eqn, tuple[Eqn, Eqn]]()
     copiers = {eqn: copier for c in choice.state.copied for copier in [_Copier(c, choice, scope)] for eqn in c.eqns}
     for eqn in graph.eqns:
         copier = copiers.get(eqn)
@@ -272,7 +276,8 @@ def _rewritten(graph: Graph, choice: _Choice) -> Rewritten:
             continue
         operands = tuple(copier.operand(v) for v in eqn.invars)
         eqns += copier.made
-        reader |= {copy: copier.reader.eqns[0] for copy in copier.made if not is_view(copy)}
+        first = copier.reader.eqns[0]
+        reader |= {copy: (first, original) for copy, original in copier.made.items() if not is_view(copy)}
         copier.made.clear()
         eqns.append(eqn if operands == eqn.invars else replace(eqn, invars=operands))
     return Rewritten(drop_dead(replace(graph, eqns=tuple(eqns))), reader)
