@@ -48,11 +48,12 @@ class _State:
     copied: dict[Candidate, dict[Eqn, None]] = field(default_factory=dict)
     read: dict[Candidate, set[Var]] = field(default_factory=dict)
     unread: dict[Candidate, set[Var]] = field(default_factory=dict)
+    keep: bool = False  # values that are dear to compute are stored rather than computed again
 
     def copy(self) -> _State:
         copied = {reader: dict(eqns) for reader, eqns in self.copied.items()}
         read, unread = ({c: set(values) for c, values in by.items()} for by in (self.read, self.unread))
-        return _State(set(self.gone), set(self.stored), copied, read, unread)
+        return _State(set(self.gone), set(self.stored), copied, read, unread, self.keep)
 
     def compute(self, var: Var, reader: Candidate, again: _Again) -> None:
         """A reader makes a value for itself."""
@@ -114,15 +115,17 @@ class _Choice:
 
     def decide(self, home: Candidate, values: list[Var]) -> None:
         """Choose the kernels that are to compute values for themselves: all that read them, together where what makes one is most
-        of what makes another, or each; or, of a value that stays, some."""
-        if len(values) > 1 and self._take(home, values):
+        of what makes another, or each; or, of a value that stays, some. What is dear to compute may be stored in their place."""
+        if len(values) > 1 and (self._take(home, values, False) or self._take(home, values, True)):
             return
         for var in values:
-            self._take(home, [var])
+            _ = self._take(home, [var], False) or self._take(home, [var], True)
 
-    def _take(self, home: Candidate, values: list[Var]) -> bool:
-        """Whether it pays that all readers of these values make them, or of one value some; it is decided so then."""
+    def _take(self, home: Candidate, values: list[Var], keep: bool) -> bool:
+        """Whether it pays that all readers of these values make them, or of one value some; it is decided so then. With `keep` what
+        takes longer to compute than to store is stored."""
         state = self.state.copy()
+        state.keep = keep
         gone = {var: made for var in values if (made := self._everywhere(var, state)) is not None}
         state.gone.update(gone)
         readers: dict[Candidate, None] = {}
@@ -171,6 +174,8 @@ class _Choice:
         again.eqns[stack[0]] = None
         while stack:
             eqn = stack.pop()
+            if state.keep and self._dear(eqn):
+                return None
             for operand in eqn.invars:
                 view = self.views(operand)
                 if view.source is not None and not _in_order(view.dimensions):
@@ -191,7 +196,8 @@ class _Choice:
                 ):
                     again.read[source] = None
                     continue
-                if maker is not None and not self._repeatable(maker) and self.home.get(source) is self.home[var]:
+                fixed = maker is not None and (not self._repeatable(maker) or (state.keep and self._dear(maker)))
+                if fixed and self.home.get(source) is self.home[var]:
                     again.read[source] = again.roots[source] = None
                     continue
                 if maker is None or not self._repeatable(maker) or len(again.eqns) >= MOST_EQNS:
@@ -199,6 +205,11 @@ class _Choice:
                 again.eqns[maker] = None
                 stack.append(maker)
         return again if not any((reader.eqns[0], eqn) in self.never for eqn in again.eqns) else None
+
+    def _dear(self, eqn: Eqn) -> bool:
+        """Whether a value takes longer to compute than to store."""
+        out = eqn.outvars[0].aval
+        return cost(eqn, self.target) * out.size / self.target.operations > self.target.move(out.nbytes)
 
     def _lies(self, var: Var, state: _State) -> bool:
         home = self.home.get(var)
