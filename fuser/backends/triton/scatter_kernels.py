@@ -1,5 +1,5 @@
 """Rows combined at targets that repeat. One row for all targets is combined by their counts (target_counts.py), several by atomics of whole
-numbers (accumulators.py) where that takes less; else targets are ordered, and each run of equal ones is reduced by a segmented scan.
+numbers (accumulators.py), or sums of many by buckets of rows (bucket_sums.py), where that takes less; else targets are ordered, and each run of equal ones is reduced by a segmented scan.
 
 A block of updates scans its part of the runs, and finishes those that begin and end in it. What a run has beyond a block is carried
 from block to block by a scan of the blocks' last totals, and a last launch finishes the runs that end in a block where they did not
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton import accumulators, radix_sort, spell, target_counts
+from fuser.backends.triton import accumulators, bucket_sums, radix_sort, spell, target_counts
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex, is_inexact, short_dtype
@@ -206,6 +206,8 @@ class _Source:
         arrays = self.operand, self.targets, self.updates, self.out
         if target_counts.counts(eqn):
             texts, launches = target_counts.launches(eqn, *arrays, self.buffers)
+        elif bucket_sums.sums(eqn):
+            texts, launches = bucket_sums.launches(eqn, *arrays, self.buffers)
         elif not eqn.params["unique"] and (form := accumulators.form_of(eqn)) is not None:
             texts, launches = accumulators.launches(eqn, form, *arrays, self.buffers)
         elif eqn.params["unique"]:
