@@ -46,7 +46,7 @@ def set_word(base, words, index, value, inside, PTX: tl.constexpr):
         live = inside.to(tl.int32)
         tl.inline_asm_elementwise("{ .reg .pred live; setp.ne.s32 live, $3, 0; mov.u32 $0, 0; @live st.shared.u32 [$1], $2; }", "=&r,r,r,r", [base + 4 * index, value, live], dtype=tl.int32, is_pure=False, pack=1)
     else:
-        tl.atomic_xchg(words + index, value, mask=inside, sem="relaxed")
+        tl.store(words + index, value, mask=inside)
 
 
 @triton.jit
