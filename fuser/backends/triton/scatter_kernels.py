@@ -22,6 +22,7 @@ from fuser.partition.group import FusionGroup, Refusal
 
 TILE = 2048  # elements of a block of updates
 WIDEST = 64  # columns of one
+CARRIED = 8  # columns of a program that carries totals from block to block: few, as it goes over all blocks
 COPIED = 1024  # elements that one program copies
 MOST_TARGETS = 1 << 30  # that int32 counts, and those of a block beyond
 
@@ -282,9 +283,12 @@ class _Source:
         constants = {"BLOCK": self.block, "BLOCKS": TILE // self.columns, "COLUMNS": self.columns}
         sizes = (self.blocks, self.length, self.width)
         groups = -(-self.blocks // constants["BLOCKS"])
+        narrow = min(self.columns, CARRIED)
+        carrying = {"BLOCK": self.block, "BLOCKS": TILE // narrow, "COLUMNS": narrow}
+        programs = -(-self.width // narrow)
         return [
             first,
-            Launch("carry_blocks", (ordered, tails, carries), (*sizes, self.rows), constants, self.tiles, 8),
+            Launch("carry_blocks", (ordered, tails, carries), (*sizes, self.rows), carrying, programs, 8),
             Launch(
                 "finish_heads",
                 (ordered, heads, carries, self.out),

@@ -6,6 +6,8 @@ more by atomics of whole numbers. The counts of all programs, or of all copies, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fuser.backends.triton import accumulators, radix_sort, shared_words, spell
@@ -116,7 +118,7 @@ def launches(
         parts = min(tiles, (PROGRAMS if words <= HALF else PROGRAMS // 2) // groups)
         counted = buffers.take(parts * rows, COUNT)
         in_registers = max(FEWEST, 1 << (rows - 1).bit_length()) if rows <= MOST_ROWS else 0
-        constants = {"BLOCK": TILE, "ROWS": in_registers, "COUNTED": WORDS}
+        constants: dict[str, Any] = {"BLOCK": TILE, "ROWS": in_registers, "COUNTED": WORDS}
         constants |= {"ASSEMBLY": shared_words.assembly(words), "PTX": False}
         sizes = (length, rows, tiles, groups)
         made.append(Launch("count_targets", (targets, counted), sizes, constants, parts * groups, WARPS))
