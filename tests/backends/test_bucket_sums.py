@@ -87,3 +87,13 @@ def test_atomics_that_take_less_stay() -> None:
     assert not bucket_sums.sums(eqn)
     form = accumulators.form_of(eqn)
     assert form is not None and form.name == "exact sum"
+
+
+def test_no_thread_repeats_what_another_adds() -> None:
+    """A block has at least one element for each thread: fewer would be held by several, and added by each."""
+    sources = _sources(MANY, MANY)
+    counted = lambda x: fuser.numpy.bincount(x, length=256)
+    sources += fuser.jit(counted, backend="triton").lower(fuser.ShapeDtypeStruct((1 << 22,), "int32")).sources
+    launches = [x for source in sources for x in source.launch["launches"] if "ASSEMBLY" in x.constants]
+    assert len(launches) == 4
+    assert all(launch.constants["BLOCK"] >= 32 * launch.warps for launch in launches)
