@@ -151,6 +151,10 @@ FORMS: dict[str, Form] = {
         (of("bfloat16", 132, 17000), of("bfloat16", 17000), of("bfloat16", 17000)),
     ),
     "softmax of 1100": (softmax, (f32(3, 1100),)),
+    "softmax of 16000, read ahead": (softmax, (f32(529, 16000),)),
+    "softmax of columns of 300": (lambda x: softmax(x, 0), (f32(300, 40),)),
+    "norm of columns of 200": (lambda x: x / fnp.sqrt((x * x).mean(1, keepdims=True)), (of("bfloat16", 2, 200, 50),)),
+    "sum of 40000": (lambda x: x.sum(), (f32(40000),)),
     "rows by what they share": (
         lambda x, y: (x / y, (x / x.max(-1, keepdims=True)).sum(-1)),
         (f32(40, 90), f32(40, 1)),
