@@ -75,6 +75,16 @@ def test_rows_of_several_sums_are_read_where_they_lie() -> None:
     assert "_lane[" in text and "_block[" not in text
 
 
+@pytest.mark.parametrize("dtype, buffered", [(np.uint8, True), (np.int16, False), (np.float32, False)])
+def test_sums_of_bytes_are_computed_in_vectors_of_their_own(dtype: Any, buffered: bool) -> None:
+    """A loop over sixteen sums had vectors of sixteen bytes, and so of four floats: a mean of grey values took half as long again."""
+    image = np.random.default_rng(0).integers(0, 100, (48, 640, 3)).astype(dtype)
+    function = lambda x: (0.25 * x[..., 0] + 0.5 * x[..., 1] + 0.125 * x[..., 2]).sum()
+    assert ("_block[" in text_of(function, image)) is buffered
+    wide = image.astype(np.float64)
+    np.testing.assert_allclose(fuser.jit(function)(image), function(wide), rtol=1e-6)
+
+
 @pytest.mark.parametrize("width, dtype", [(14, np.float32), (7, np.float64), (20, np.float32), (30, np.float32)])
 def test_short_rows_of_several_sums_have_the_lanes_of_their_vectors(width: int, dtype: Any) -> None:
     """Four vectors a sum were set to zero and added up, of rows of one."""

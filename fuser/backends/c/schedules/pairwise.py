@@ -21,6 +21,7 @@ from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, end_block
 from fuser.backends.c.target import TARGET
 from fuser.ir.scalar import COSTS, Scalar
+from fuser.kernel.operands import index_axes
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
@@ -55,7 +56,15 @@ def form_of(writer: InnerReduction, run: Run) -> Form | None:
     little = _work(body) <= MOST_WORK + OWN_WORK * further and len(loads) <= MOST_LOADS + OWN_LOADS * further
     little = little and not any(n.args for n in loads)
     alone = list(run.sweep.reductions) == sums
-    return Form.IN_PLACE if little and alone else Form.BUFFERED
+    wide = not any(_narrow(writer, load, run) for load in loads)
+    return Form.IN_PLACE if little and alone and wide else Form.BUFFERED
+
+
+def _narrow(writer: InnerReduction, load: Scalar, run: Run) -> bool:
+    """Whether elements have a quarter of the sums' bytes, or fewer: of a loop over one vector of sums compilers make vectors of as many elements,
+    which are that much shorter; of the loop that fills a buffer they make whole ones."""
+    along = load not in writer.widened and load.dtype.kind in "biu" and run.axis in index_axes(load.attr.offset)
+    return along and any(4 * load.dtype.itemsize <= r.attr.accumulator.itemsize for r in run.sums)
 
 
 def _work(body: Iterable[Scalar]) -> int:
