@@ -35,7 +35,8 @@ def programs(table: Any, other: Any, at: Any, then: Any, x: Any) -> tuple[Any, .
 def test_agreement_with_the_reference(count: int, dtype: str) -> None:
     random = np.random.default_rng(count)
     n = 300
-    table, other, x = (fnp.asarray(random.normal(size=s) * 3, dtype) for s in (n, n, count))
+    scale = 1 if dtype == "float16" else 3  # whose exponentials are finite
+    table, other, x = (fnp.asarray(random.normal(size=s) * scale, dtype) for s in (n, n, count))
     at, then = (random.integers(-n, n, count).astype(np.int32) for _ in range(2))
     found = fuser.jit(programs)(table, other, at, then, x)
     with config.using(backend="reference"):
