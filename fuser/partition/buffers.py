@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fuser.ir.graph import Graph, Var
+from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Slot, generated
@@ -85,7 +85,7 @@ def place(
     """The memory of a plan; `donated` are the positions of inputs that the caller means to give away."""
     given = {slot_of[v] for n, v in enumerate(graph.invars) if n in donated}
     fresh = [slot_of[v] for g in groups if generated(g, limits) for v in g.graph.outvars if isinstance(v, Var)]
-    reuse = reusable(groups, slots, slot_of, given, set(fresh))
+    reuse = reusable(groups, slots, slot_of, given, set(fresh), limits)
     if not limits.arena:
         return Memory(reuse)
     own = _own(slots, reuse, len(groups), given)
@@ -118,11 +118,12 @@ def reusable(
     slot_of: dict[Var, int],
     donated: Collection[int],
     fresh: Collection[int],
+    limits: FusionLimits,
 ) -> dict[int, int]:
     """For each written slot, the slot of a dying value whose memory it may take over.
 
     Both must have the same type, and the group that writes the one must be the last to read the other, and read it only
-    at the index that is written: an elementwise group that reads it along its own axes. Nobody else may hold a view of
+    at the index that is written: an elementwise group, or a product's epilogue, that reads it along its own axes. Nobody else may hold a view of
     that memory, which a library may have returned. Donated inputs are taken first, then what kernels have written
     (`fresh`), then the other inputs, which later callers may donate. Results that found nothing so lie in donated
     inputs that are dead before they are written, by whatever kernel.
@@ -130,11 +131,8 @@ def reusable(
     seen = {slot_of[v] for group in groups if returns_views(group) for v in group.graph.invars}
     result: dict[int, int] = {}
     for number, group, read in _kernels(groups):
-        if group.kind is not Kind.ELEMENTWISE or any(
-            eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns
-        ):
-            continue
-        reads = [slot_of[v] for v in read if slots[slot_of[v]].end == number]
+        once = read_where_written(group, limits)
+        reads = [slot_of[v] for v in read if v in once and slots[slot_of[v]].end == number]
         dying = [s for s in reads if s not in seen and (s in fresh or slots[s].start < 0)]
         dying.sort(key=lambda slot: 0 if slot in donated else 1 if slot in fresh else 2)
         for target in dict.fromkeys(slot_of[v] for v in group.graph.outvars if isinstance(v, Var) and v in slot_of):
@@ -151,6 +149,25 @@ def reusable(
             result[target] = source
             left.remove(source)
     return result
+
+
+def read_where_written(group: FusionGroup, limits: FusionLimits) -> set[Var]:
+    """The inputs that a kernel reads at the index that it writes, and nowhere else."""
+    product = group.kind is Kind.CONTRACTION and limits.in_place_epilogues and not group.reason
+    if group.kind is not Kind.ELEMENTWISE and not product:
+        return set()
+    operands = set[Var]()  # of the product, which come in any order
+    for eqn in reversed(group.graph.eqns):
+        if eqn.primitive.fusion is Fusion.DOT or operands.intersection(eqn.outvars):
+            operands.update(eqn.operands())
+        elif eqn.primitive.fusion is Fusion.MOVEMENT and (not product or _keeps_size(eqn)):
+            return set()
+    return set(group.graph.invars) - operands
+
+
+def _keeps_size(eqn: Eqn) -> bool:
+    """Whether what is moved is as large as the result, so that both may take part at different indices."""
+    return any(v.aval.size == eqn.outvars[0].aval.size for v in eqn.operands())
 
 
 def least(plan: Plan, slots: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fuser.ir.graph import Var
 from fuser.ir.primitive import Fusion
-from fuser.partition.buffers import returns_views, same_type
+from fuser.partition.buffers import read_where_written, returns_views, same_type
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, generated
 
 
@@ -68,9 +68,11 @@ def _blocker(plan: Plan, var: Var, written: int, last: int, limits: FusionLimits
     if len(readers) > 1:
         return f"several kernels of {_named(group)} read it"
     reader = readers[0]
-    if reader.kind is not Kind.ELEMENTWISE:
+    product = reader.kind is Kind.CONTRACTION and limits.in_place_epilogues
+    operands = {v for eqn in reader.graph.eqns if eqn.primitive.fusion is Fusion.DOT for v in eqn.operands()}
+    if reader.kind is not Kind.ELEMENTWISE and (not product or var in operands):
         return f"{_named(reader)} reads parts of it after it has written others of the result"
-    if any(eqn.primitive.fusion is Fusion.MOVEMENT for eqn in reader.graph.eqns):
+    if var not in read_where_written(reader, limits):
         return f"{_named(reader)} reads it in another order than it writes the result"
     return f"{_named(group)} writes the result in another kernel than the one that reads it"
 

@@ -59,6 +59,9 @@ class FusionLimits:
     )
     host_steps: bool = False  # native loops call Python for the steps that only it has
     dots: bool = False  # contractions take prologues and epilogues into their kernel
+    in_place_epilogues: bool = (
+        False  # those write each element of a result once they have read the same element of other arrays
+    )
     attention: bool = False  # a product, a reduction of its rows and a product of these share a kernel
     # Rows and columns of a product's result that read an operand's element once, so that it may be computed there; 0: before.
     product_tile: tuple[int, int] = (0, 0)

@@ -48,18 +48,15 @@ class _State:
     copied: dict[Candidate, dict[Eqn, None]] = field(default_factory=dict)
     read: dict[Candidate, set[Var]] = field(default_factory=dict)
     unread: dict[Candidate, set[Var]] = field(default_factory=dict)
-    keep: bool = False  # values that are dear to compute are stored rather than computed again
 
     def copy(self) -> _State:
-        copied = {reader: dict(eqns) for reader, eqns in self.copied.items()}
-        read, unread = ({c: set(values) for c, values in by.items()} for by in (self.read, self.unread))
-        return _State(set(self.gone), set(self.stored), copied, read, unread, self.keep)
+        return _State(set(self.gone), set(self.stored), dict(self.copied), dict(self.read), dict(self.unread))
 
     def compute(self, var: Var, reader: Candidate, again: _Again) -> None:
         """A reader makes a value for itself."""
-        self.copied.setdefault(reader, {}).update(again.eqns)
-        self.read.setdefault(reader, set()).update(again.read)
-        self.unread.setdefault(reader, set()).add(var)
+        self.copied[reader] = self.copied.get(reader, {}) | again.eqns
+        self.read[reader] = self.read.get(reader, set()).union(again.read)
+        self.unread[reader] = self.unread.get(reader, set()) | {var}
         self.stored.update(again.roots)
 
 
@@ -124,21 +121,22 @@ class _Choice:
     def _take(self, home: Candidate, values: list[Var], keep: bool) -> bool:
         """Whether it pays that all readers of these values make them, or of one value some; it is decided so then. With `keep` what
         takes longer to compute than to store is stored."""
+        gone = {var: made for var in values if (made := self._everywhere(var, keep)) is not None}
+        some = self._readers(values[0], keep) if not gone and len(values) == 1 else {}
+        if not gone and not some:
+            return False
         state = self.state.copy()
-        state.keep = keep
-        gone = {var: made for var in values if (made := self._everywhere(var, state)) is not None}
         state.gone.update(gone)
         readers: dict[Candidate, None] = {}
         for var, made in gone.items():
             for reader, again in made.items():
                 state.compute(var, reader, again)
                 readers[reader] = None
-        if not gone and len(values) == 1:
-            for reader, again in self._readers(values[0], state).items():
-                trial = state.copy()
-                trial.compute(values[0], reader, again)
-                if not trial.stored - state.stored and self._seconds(reader, trial) < self._seconds(reader, state):
-                    state, readers[reader] = trial, None
+        for reader, again in some.items():
+            trial = state.copy()
+            trial.compute(values[0], reader, again)
+            if not again.roots and self._seconds(reader, trial) < self._seconds(reader, state):
+                state, readers[reader] = trial, None
         changes = [self._seconds(c, state) - self._seconds(c, self.state) for c in (home, *readers)]
         saved, lost = -sum(s for s in changes if s < 0), sum(s for s in changes if s > 0)
         if not readers or saved - self.target.margin * lost <= self.target.least * self.target.launch:
@@ -146,25 +144,25 @@ class _Choice:
         self.state = state
         return True
 
-    def _everywhere(self, var: Var, state: _State) -> dict[Candidate, _Again] | None:
+    def _everywhere(self, var: Var, keep: bool) -> dict[Candidate, _Again] | None:
         """How each reader makes a value; None where one cannot, or it is a result, so that it is stored in any case."""
         numbers, home = self.uses.of.get(var, frozenset()), self.home[var]
-        made = self._readers(var, state)
+        made = self._readers(var, keep)
         outside = {self.by_number[n] for n in numbers if n >= 0} - {home}
         return made if made and -1 not in numbers and len(made) == len(outside) else None
 
-    def _readers(self, var: Var, state: _State) -> dict[Candidate, _Again]:
+    def _readers(self, var: Var, keep: bool) -> dict[Candidate, _Again]:
         """The kernels that can make a value for themselves, and how."""
         numbers = sorted(n for n in self.uses.of.get(var, frozenset()) if n >= 0)
         outside = dict.fromkeys(c for n in numbers if (c := self.by_number[n]) is not self.home[var])
-        return {c: again for c in outside if (again := self._again(var, c, state)) is not None}
+        return {c: again for c in outside if (again := self._again(var, c, keep)) is not None}
 
     def _repeatable(self, eqn: Eqn) -> bool:
         if len(eqn.outvars) != 1 or eqn.primitive.fusion is not Fusion.ELEMENTWISE:
             return False
         return eqn.outvars[0] not in self.compared or not is_inexact(eqn.outvars[0].aval.dtype)
 
-    def _again(self, var: Var, reader: Candidate, state: _State) -> _Again | None:
+    def _again(self, var: Var, reader: Candidate, keep: bool) -> _Again | None:
         """How a reader makes a value of what lies in memory; None where it cannot, or that is long."""
         if not _elementwise(reader):
             return None
@@ -174,7 +172,7 @@ class _Choice:
         again.eqns[stack[0]] = None
         while stack:
             eqn = stack.pop()
-            if state.keep and self._dear(eqn):
+            if keep and self._dear(eqn):
                 return None
             for operand in eqn.invars:
                 view = self.views(operand)
@@ -188,7 +186,7 @@ class _Choice:
                 maker = self.maker.get(source)
                 if maker in again.eqns:
                     continue
-                if self._lies(source, state) and (
+                if self._lies(source) and (
                     4 * source.aval.nbytes <= var.aval.nbytes
                     or source.aval.size <= 1
                     or maker is None
@@ -196,7 +194,7 @@ class _Choice:
                 ):
                     again.read[source] = None
                     continue
-                fixed = maker is not None and (not self._repeatable(maker) or (state.keep and self._dear(maker)))
+                fixed = maker is not None and (not self._repeatable(maker) or (keep and self._dear(maker)))
                 if fixed and self.home.get(source) is self.home[var]:
                     again.read[source] = again.roots[source] = None
                     continue
@@ -211,8 +209,8 @@ class _Choice:
         out = eqn.outvars[0].aval
         return cost(eqn, self.target) * out.size / self.target.operations > self.target.move(out.nbytes)
 
-    def _lies(self, var: Var, state: _State) -> bool:
-        home = self.home.get(var)
+    def _lies(self, var: Var) -> bool:
+        home, state = self.home.get(var), self.state
         return home is None or var in state.stored or (var in home.live_out and var not in state.gone)
 
     def _seconds(self, candidate: Candidate, state: _State) -> float:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import fuser
 from fuser.config import config
 from fuser.errors import OutOfMemoryError
 from fuser.runtime import memory, pool
@@ -381,3 +382,20 @@ def test_arrays_begin_where_vectors_of_64_bytes_do(size, path):
     held = [memory.empty((size,), F32) for _ in range(4)]
     if path == "native" or size * 4 >= 64 << 10:
         assert {address(array) % 64 for array in held} == {0}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+@pytest.mark.parametrize("offset", [0, 1, 4, 16])
+def test_large_arrays_of_numpys_begin_where_a_line_does(dtype, offset):
+    """What begins elsewhere is copied, in the dtype that it gets: each vector that kernels load would lie across two lines."""
+    data = np.arange(1 << 17).astype(dtype)
+    start = -address(data) % 64 // data.itemsize + offset
+    part = data[start : start + 100_003]
+    array = fuser.numpy.asarray(part)
+    np.testing.assert_array_equal(np.asarray(array), part.astype(array.dtype))
+    assert address(np.asarray(array)) % 64 == 0
+    converted = array.dtype != part.dtype
+    begins = part.nbytes >= memory.SMALL and offset * data.itemsize % 64 == 0
+    assert np.shares_memory(np.asarray(array), part) == (not converted and begins)
+    small = part[: (64 << 10) // part.itemsize - 1]
+    assert np.shares_memory(np.asarray(fuser.numpy.asarray(small)), part) != converted

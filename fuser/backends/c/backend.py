@@ -39,6 +39,7 @@ class C(Stepwise):
         estimates=True,
         control=True,
         dots=True,
+        in_place_epilogues=True,
         strided_dots=True,
         names_in_text=True,
         pieces=True,

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Part, code
+from fuser.backends.c.function import Element, Part, code
 from fuser.backends.c.schedules import masking
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, is_complex
+from fuser.ir.types import BOOL, FLOATS, is_complex
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_of, operands, own_axes
@@ -65,7 +65,8 @@ def write(
     kept = {store.value: store for store in early if _dense(writer, store)}
     held = [node for node in between if node not in kept]
     for node in held:
-        writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_block", room)
+        kind = spell.storage(node.dtype) if _as_stored(piece, node) else spell.held(node.dtype)
+        writer.buffer(kind, f"{writer.name(node)}_block", room)
     with writer.scope():
         for number, run in enumerate(loops):
             leaving = [store for store in piece.stores if stored[store] == number]
@@ -237,13 +238,27 @@ def _run(
         if node in wanted and node not in run:
             writer.define(node)
     for node in run:
-        if node in wanted or node not in cheap:
+        raw = node in held and node not in leaving and _as_stored(piece, node)
+        if (node in wanted or node not in cheap) and not raw:
             writer.define(node)
     elements = {node: writer.at(f"{writer.name(node)}_block", writer.named("x")) for node in run if node in held}
     for node, place in elements.items():
-        writer.set(place, spell.put(node.dtype, writer.env[node]))
+        writer.set(
+            place, _in_memory(writer, node) if _as_stored(piece, node) else spell.put(node.dtype, writer.env[node])
+        )
     for node, place in elements.items():
-        writer.env[node] = writer.code("({} != 0)", place) if node.dtype == BOOL else place
+        value = spell.load(node.dtype, place) if _as_stored(piece, node) else place
+        writer.env[node] = writer.code("({} != 0)", place) if node.dtype == BOOL else value
+
+
+def _in_memory(writer: Elementwise, node: Scalar) -> Element:
+    """The element of a load as it lies in memory."""
+    return Element(writer.params[node.attr.param], writer._offset(node.attr.param, node.attr.offset))
+
+
+def _as_stored(piece: Piece, node: Scalar) -> bool:
+    """Whether an element that is read one by one waits as it lies in memory: 16 bits become a number in the next loop's vectors."""
+    return node in piece.single and node.op == "load" and node.dtype in FLOATS and node.dtype.itemsize < 4
 
 
 def stages(
