@@ -165,7 +165,9 @@ def _timed(ready: dict[str, Any], pristine: Any, options: Any) -> dict[str, Any]
     rounds = max(3, min(options.rounds * (10 if slowest < 1e-3 else 1), int(ROUND_SECONDS / slowest)))
     samples: dict[str, list[float]] = {name: [] for name in ready}
     for turn in range(rounds):
-        for name in random.Random(turn).sample(list(ready), len(ready)):  # a library's threads spin for a while after its call
+        for name in random.Random(turn).sample(
+            list(ready), len(ready)
+        ):  # a library's threads spin for a while after its call
             samples[name].append(call(name))
     return {f"{name}_s": statistics.median(times) for name, times in samples.items()}
 
