@@ -61,6 +61,7 @@ from fuser.interop.outside import Outside
 from fuser.interop.records import as_parts, has_parts
 from fuser.interop.segments import Segments, left_to_numpy, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced, Tracing
+from fuser.interop.waiting import compiled_when_it_pays
 from fuser.interop.writes import NeedsInput, writes_of
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
@@ -120,8 +121,8 @@ class Accelerated(fast_path.WithPaths):
 
     @property
     def measuring(self) -> bool:
-        """Whether calls of a signature are being timed, by turns, as programs and in NumPy."""
-        return any(entry.trial is not None for entry in self._signatures())
+        """Whether calls of a signature are being timed, by turns, as programs and in NumPy, or run in NumPy until compiling pays."""
+        return any(entry.undecided for entry in self._signatures())
 
     def explain(self) -> str:
         """How each signature that was called is answered: compiled whole, in segments (cut where and why) or by NumPy, and why so."""
@@ -470,7 +471,15 @@ class Accelerated(fast_path.WithPaths):
         traced = self._staged(static, structure, leaves, precise, entry.dynamic)
         if traced.always_numpy:
             return entry.always_in_numpy(traced.guards)
-        compiled = traced.lower().compile()
+        finish = functools.partial(self._running, entry, static, structure, precise, traced)
+        if not self.measure or self.fallback == "error" or self._backend_name() == "reference":
+            return finish(traced.lower().compile(), leaves)
+        return compiled_when_it_pays(entry, traced, leaves, finish, functools.partial(entry.measure, self._quick.clear))
+
+    def _running(
+        self, entry: Signature, static: Any, structure: Any, precise: bool, traced: Any, compiled: Any, leaves: Any
+    ) -> Run:
+        """What answers calls by a compiled program."""
         held = tuple((path, Typed(value)) for path, value in (*self._held(structure, leaves), *entry.state(leaves)))
         types = [(a.shape, a.dtype, a.weak_type) for a in traced.graph.in_avals[: traced.in_tree.num_leaves]]
         self._programs[traced.in_tree, (*static, *held), True, config.backend, *types] = compiled

@@ -19,6 +19,7 @@ from fuser.errors import FuserError, PerformanceWarning
 from fuser.frames import is_own
 from fuser.interop.guards import Guards, Node
 from fuser.interop.trial import SLOWER, Trial
+from fuser.interop.waiting import Waiting
 from fuser.ir.source import is_hidden
 
 STALE = object()  # what a program returns whose guards do not hold
@@ -80,6 +81,7 @@ class Signature:
         self.segments: Any = None  # of a function that cannot be traced whole
         self.trial: Trial | None = None  # while the program and NumPy are timed
         self.how, self.why = "compiled whole", ""
+        self.spent = 0.0  # seconds of calls in NumPy while compilation waits
         self.ratio = 0.0  # time of the program over NumPy's, once it is known
         self._compile = compile
         self.path: Any = None  # by which the native core answers calls like an earlier one, of the program tried first
@@ -131,6 +133,11 @@ class Signature:
                 slower()
 
         self.trial = Trial(self.answer, self.in_numpy, self._state, finished)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether calls are timed, or compilation waits."""
+        return self.trial is not None or any(isinstance(run, Waiting) for run in self.programs)
 
     @property
     def is_slower(self) -> bool:

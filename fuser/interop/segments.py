@@ -29,10 +29,12 @@ from fuser.interop.numpy.substitutes import faster
 from fuser.interop.operations import Assignment, Operation, operation_of
 from fuser.interop.outside import follows, is_object
 from fuser.interop.types_seen import asks_for_types
+from fuser.interop.waiting import LEAST_SECONDS, SHARE
 from fuser.ir.source import current_source
 from fuser.ir.types import ALL_DTYPES
 
 MOST_CALLS = 256  # that are recorded before a segment runs in any case
+MOST_IN_VAIN = 1000  # segments one after the other that ran without a program, after which a call records no more
 MOST_SEGMENTS = 64  # of one signature that are compiled; further ones run in NumPy
 MOST_SEEN = 1024  # segments that came once and are remembered
 FEWEST_ELEMENTS = 1 << 13  # of a segment's results in all, below which NumPy's own calls cost less than they would save
@@ -67,11 +69,18 @@ class Segments:
     cuts: dict[str, Cut] = field(default_factory=dict)
     seen: set[Any] = field(default_factory=set)  # what came once: it is compiled when it comes again
     accelerated: list[Any] = field(default_factory=list)  # of the programs, those that are compiled
+    compiling: float = 0.0  # seconds of what ran a program for the first time
+    taken: float = 0.0  # seconds of all calls, with these
 
     @property
     def measuring(self) -> bool:
         """Whether a program is being timed beside NumPy."""
         return any(each.measuring for each in self.accelerated)
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether the calls took a share of what compiling takes: as for whole programs (waiting.py)."""
+        return self.compiling <= LEAST_SECONDS + (self.taken - self.compiling) / SHARE
 
     def explain(self) -> list[str]:
         """Lines that say what was compiled and where calls were cut."""
@@ -97,6 +106,7 @@ class Tape:
         self._conditions: Any = (None, None)
         self._state: Any = {}
         self._records = True
+        self._in_vain = 0  # segments that ran without a program; beyond MOST_IN_VAIN nothing is recorded any more
         self._kept = 64
 
     # ---- arrays
@@ -209,7 +219,7 @@ class Tape:
             self.flush("np.errstate or warnings.catch_warnings")
             self._conditions, self._state = (errors, filters), np.geterr()
             self._records = all(how in ("warn", "ignore") for how in self._state.values())
-        return self._records
+        return self._records and self._in_vain < MOST_IN_VAIN
 
     def _is_shared(self, operand: Any) -> bool:
         """Whether code that records nothing may write to an operand's memory."""
@@ -260,11 +270,16 @@ class Tape:
         found: Sequence[Any] = ()
         running = 0.0
         if owners:
-            program = self._program(calls, tuple([slot for slot, _ in owners]), elements)
+            compiled = len(self.segments.programs)
+            owned = tuple([slot for slot, _ in owners])
+            program = self._program(calls, owned, elements)
             running = time.perf_counter()
             with self._under_conditions():
                 found = program(*inputs)
             running = time.perf_counter() - running
+            if len(self.segments.programs) > compiled:
+                self.segments.compiling += running
+            self._in_vain = 0 if (calls, owned) in self.segments.programs else self._in_vain + 1
         for (_, array), value in zip(owners, found):
             array._array = value
             if isinstance(value, np.ndarray):
@@ -285,7 +300,8 @@ class Tape:
         program = programs.get(key)
         if program is None:
             program = _replaying(calls, owners, self.segments.name)
-            if elements < FEWEST_ELEMENTS or len(programs) >= MOST_SEGMENTS or not self._came_before(key):
+            few = elements < FEWEST_ELEMENTS or len(programs) >= MOST_SEGMENTS
+            if few or not self.segments.may_compile or not self._came_before(key):
                 return program
             compiled = self.segments.compile(program)
             self.segments.accelerated.append(compiled)
@@ -407,6 +423,7 @@ def run_in_segments(function: Callable[..., Any], segments: Segments, args: Any,
         return function(*args, **kwargs)
     tape = Tape(segments)
     seen: dict[int, Any] = {}
+    began = time.perf_counter()
     try:
         result = function(
             *[_argument(tape, v, seen) for v in args], **{k: _argument(tape, v, seen) for k, v in kwargs.items()}
@@ -418,6 +435,7 @@ def run_in_segments(function: Callable[..., Any], segments: Segments, args: Any,
         tape.flush("")  # where the function raised
         seen.clear()
         _replace_escaped(tape)
+        segments.taken += time.perf_counter() - began
 
 
 def makes_generator(function: Any) -> bool:

@@ -85,3 +85,27 @@ def test_results_do_not_depend_on_the_number_of_threads(name, threads):
         threads(count)
         results.append([np.asarray(r).tobytes() for r in fuser.tree.leaves(run(x))])
     assert results[0] == results[1] == results[2] == results[3]
+
+
+PLANES = {
+    "a part written": lambda x: x.at[:, 1:-1, 1:-1].set(jnp.sin(x[:, 2:, 1:-1]) - x[:, :-2, 1:-1]),
+    "a sum": lambda x: (x[:, 1:-1, 1:-1] * 2).sum(),
+    "a test of all": lambda x: jnp.isfinite(jnp.exp(x)[:, 1:-1, 1:-1]).all(),
+}
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_threads_share_the_rows_of_few_planes(name, threads):
+    x = np.random.default_rng(0).random((3, 300, 200)).astype(np.float32)
+    (source,) = fuser.jit(PLANES[name]).lower(x).sources
+    loops = re.findall(r"(omp for|spread = \(s\d+|for \(\w+ [ijk] )", source.text)
+    if "omp for" in loops:
+        assert loops[:2] == ["for (int64_t i ", "omp for"]  # the planes are around what is shared
+    else:
+        chunked = int(re.search(r"spread = \(s(\d+)", source.text)[1])
+        assert source.launch["sizes"][chunked] == 298
+    run, results = fuser.jit(PLANES[name]), []
+    for count in (1, 2, 7):
+        threads(count)
+        results.append(np.asarray(run(x)).tobytes())
+    assert results[0] == results[1] == results[2]
