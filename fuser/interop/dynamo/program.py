@@ -172,7 +172,9 @@ class Program:
             program = load(lowering, self.backend)
         place = self.backend.memory.place
         readers = [
-            own.layout.reader(own.dtype, place) if own.plain else lambda tensor, own=own: place(own.layout.memory(tensor))
+            own.layout.reader(own.dtype, place)
+            if own.plain
+            else lambda tensor, own=own: place(own.layout.memory(tensor))
             for own in ends.arguments
         ]
         shared = shared_results(lowering, len(ends.results))

@@ -92,10 +92,10 @@ class _Operator:
 
 def _written(module: GraphModule) -> tuple[list[Any], dict[str, Any]]:
     """The nodes of a graph, and what they call or read by name."""
-    numbers = {node: number for number, node in enumerate(module.graph.nodes)}
+    places: dict[Node, Any] = {node: _Place(number) for number, node in enumerate(module.graph.nodes)}
     nodes = []
     for node in module.graph.nodes:
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: _Place(numbers[n]))
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), places.__getitem__)
         nodes.append((node.op, _target(node), tuple(args), dict(kwargs), node.name))
     named = {n.target: n for n in module.graph.nodes if n.op in ("call_module", "get_attr")}
     return nodes, {name: _attribute(module, name) for name in named}
@@ -118,7 +118,7 @@ def _attribute(module: GraphModule, name: str) -> Any:
 def _read(written: tuple[list[Any], dict[str, Any]]) -> GraphModule:
     """The inverse of `_written`."""
     nodes, attributes = written
-    graph, made = Graph(), []
+    graph, made = Graph(), []  # type: ignore[var-annotated]
 
     def known(value: Any) -> Any:
         return made[value.number] if isinstance(value, _Place) else value
@@ -173,4 +173,4 @@ def _bundled(make_entry: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-AOTAutogradCache.make_entry = staticmethod(_bundled(AOTAutogradCache.make_entry))
+AOTAutogradCache.make_entry = staticmethod(_bundled(AOTAutogradCache.make_entry))  # type: ignore[method-assign]
