@@ -84,7 +84,7 @@ elif "$PYTHON" -c "import pytest" 2>/dev/null; then
         0) ;;
         5) echo "no test is marked gpu" ;;
         124) echo "the tests were stopped after $SECONDS_FOR_TESTS s"; status=1 ;;
-        *) status=1 ;;
+        *) echo "pytest ended with $result"; status=1 ;;
     esac
 else
     echo "pytest is not installed: the tests marked gpu are left out; the benchmark checks every result against float64"
