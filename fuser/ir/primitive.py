@@ -7,6 +7,7 @@ all of its rules in one place. What the rules of a fusion class look like is sai
 from __future__ import annotations
 
 import enum
+import pickle
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -155,6 +156,12 @@ class Primitive:
 
     __repr__ = __str__
 
+    def __reduce__(self) -> Any:
+        """In pickles a registered primitive is its name."""
+        if REGISTRY.get(self.name) is not self:
+            raise pickle.PicklingError(f"{self.name} is a primitive of a library, which pickles cannot name")
+        return registered, (self.name,)
+
     # Set by fuser.trace, which stands above: how a primitive is applied under the current Trace.
     binder: ClassVar[Callable[..., Any]]
 
@@ -178,6 +185,11 @@ class Primitive:
     def def_abstract_eval(self, function: Callable[..., Any]) -> Callable[..., Any]:
         self.type = function
         return function
+
+
+def registered(name: str) -> Primitive:
+    """The primitive of this name; KeyError if there is none."""
+    return REGISTRY[name]
 
 
 def register(primitive: Primitive) -> Primitive:

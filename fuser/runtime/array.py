@@ -415,7 +415,8 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
 
 def from_torch(tensor: Any) -> Array:
     """An Array over a torch tensor's memory (a contiguous copy if it is strided); CUDA tensors stay on their device."""
-    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    tensor = (tensor.new_zeros(tensor.shape) if tensor._is_zerotensor() else tensor).contiguous()
     if tensor.device.type == "cpu":
         return Array(_tensor_to_numpy(tensor))
     return Array(device_array_over(tensor) if native is not None and native.cuda_name() is not None else tensor)

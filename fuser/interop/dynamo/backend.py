@@ -9,33 +9,27 @@ from typing import Any
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch.fx import GraphModule
-from torch.fx.graph import _BoxedCodeGen
 
 from fuser.interop.dynamo.decompositions import decompositions
 from fuser.interop.dynamo.divide import divided
+from fuser.interop.dynamo.operators import OWN
 from fuser.interop.dynamo.preserved import preserved
+from fuser.interop.dynamo.stored import CompiledGraph, key_of_settings
 
 _BACKENDS = {"cpu": "c", "cuda": "triton"}
 
 
-def fused(module: GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+def fused(module: GraphModule, inputs: Sequence[Any]) -> CompiledGraph:
     """One graph of AOTAutograd's, compiled; it takes its inputs in a list, which it empties."""
     device = _device(module)
     if device not in _BACKENDS:
         raise ValueError(
             f'torch.compile(backend="fuser") runs on the CPU and on CUDA, but tensors of the graph are on {device}'
         )
-    found = divided(module, device, _BACKENDS[device])
-    found.graph.set_codegen(_BoxedCodeGen())
-    found.recompile()
-
-    def run(arguments: list[Any]) -> Any:
-        return found.forward(arguments)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    run.module = found  # type: ignore[attr-defined]
-    return run
+    kept = device == "cpu" and not any(str(node.target) in OWN for node in module.graph.nodes)
+    return CompiledGraph(divided(module, device, _BACKENDS[device]), kept)
 
 
 def _device(module: GraphModule) -> str:
@@ -50,10 +44,10 @@ def fuser(module: GraphModule, inputs: Sequence[Any], **options: Any) -> Callabl
     if options:
         raise TypeError(f'torch.compile(backend="fuser") takes no options, got {", ".join(map(repr, options))}')
     compiler = aot_autograd(
-        fw_compiler=fused,
-        bw_compiler=fused,
+        fw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, fused),
+        bw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, fused),
         decompositions=decompositions(),
         partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
     )
-    with preserved():
+    with preserved(), key_of_settings():
         return compiler(module, inputs)  # type: ignore[no-any-return]

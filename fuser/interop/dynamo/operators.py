@@ -26,6 +26,7 @@ from fuser.runtime.collection import no_collection
 from fuser.trace.stage import stage
 from fuser.transforms.linear import vjp
 
+OWN: set[str] = set()  # the operators that are functions of the user's, by their names in TABLE
 _BACKENDS = {"cpu": "c", "cuda": "triton"}
 
 
@@ -71,7 +72,9 @@ class _Entry:
         self._programs: dict[Any, Any] = {}
         self.call = torch.library.custom_op(name, self._run, mutates_args=(), schema=schema)
         self.call.register_fake(self._described)
-        TABLE[f"{name.replace('::', '.')}.default"] = lambda dtype, *arguments: self.function(*arguments)
+        own = f"{name.replace('::', '.')}.default"
+        OWN.add(own)
+        TABLE[own] = lambda dtype, *arguments: self.function(*arguments)
 
     def _run(self, *arguments: Any) -> Any:
         flat, key = _signature(arguments)

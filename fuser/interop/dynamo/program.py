@@ -7,6 +7,7 @@ The operations are traced by their rules when the program is made; where extents
 from __future__ import annotations
 
 import operator
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,12 +43,20 @@ class RefusedNodes(Exception):
 
 
 @dataclass(frozen=True)
-class Staged:
-    """A program's graph for one set of sizes, and what stands around it: layouts, and messages of the flags at its end."""
+class Tensor:
+    """How a program reads or writes a tensor; one that is not `plain` may have a lazy conjugation or negation."""
 
-    graph: Graph
-    layouts: Sequence[Layout]
-    results: Sequence[Layout]
+    layout: Layout
+    dtype: np.dtype
+    plain: bool
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What stands around a program's graph for one set of sizes: its tensors, and messages of the flags at its end."""
+
+    arguments: Sequence[Tensor]
+    results: Sequence[Tensor]
     messages: Sequence[str]
 
 
@@ -84,7 +93,9 @@ class Program:
         self.given: list[tuple[int, View | None]] = []
         self.symbols = tuple(symbols)
         self.backend: Backend = backends.get(backend)
+        self.count = len(self.inputs)
         self.lowerings: dict[tuple[int, ...], Lowering] = {}
+        self._ends: dict[tuple[int, ...], Ends] = {}
         self._runs: dict[tuple[int, ...], Callable[..., list[torch.Tensor]]] = {}
         sizes = {symbol: hint for symbol, hint in symbols.items() if hint is not None}
         self._first_sizes = sizes
@@ -98,36 +109,48 @@ class Program:
     def compile(self) -> None:
         """Makes the kernels for the sizes that the program was traced for."""
         if self._first is not None:
-            key = tuple(self._first_sizes.values())
-            self._runs[key] = self._compiled(self._first, key)
+            self._compile(self._first, tuple(self._first_sizes.values()))
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
-        count = len(self.inputs)
+        count = self.count
         key = arguments[count:]
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = self._compiled(self._staged(dict(zip(self.symbols, key))), key)
+            run = self._compile(self._staged(dict(zip(self.symbols, key))), key)
         return run(arguments[:count])
 
     def __str__(self) -> str:
         return "\n".join(lowering.plan.explain() for lowering in self.lowerings.values())
 
-    def _staged(self, sizes: Sizes) -> Staged:
-        layouts = [_layout(node, sizes) for node in self.inputs]
-        results = [_layout(node, sizes) for node in self.outputs]
-        avals = [ArrayType(lay.dense, _dtype(node)) for lay, node in zip(layouts, self.inputs)]
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs to run the program: plans and kernel texts, of one that serves no sizes but its own."""
+        if self.symbols:
+            raise pickle.PicklingError(f"{self.__name__} is traced anew for other sizes, by torch's graph")
+        kept = ("__name__", "given", "count", "lowerings", "_ends")
+        return {name: self.__dict__[name] for name in kept} | {"backend": self.backend.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, backend=backends.get(state["backend"]), nodes=(), inputs=(), outputs=(), symbols=())
+        self._runs, self._first = {}, None
+        for key in self.lowerings:
+            self._link(key)
+
+    def _staged(self, sizes: Sizes) -> tuple[Graph, Ends]:
+        arguments = [_tensor(node, sizes) for node in self.inputs]
+        results = [_tensor(node, sizes) for node in self.outputs]
+        avals = [ArrayType(x.layout.dense, x.dtype) for x in arguments]
         messages: list[str] = []
         refused: dict[Node, str] = {}
 
         def function(*dense: Any) -> list[Any]:
-            env = {node: lay.value(x) for node, lay, x in zip(self.inputs, layouts, dense)}
+            env = {node: own.layout.value(x) for node, own, x in zip(self.inputs, arguments, dense)}
             with checking() as checks:
                 for node in self.nodes:
                     try:
                         env[node] = interpreted(node, env, sizes)
                     except Refused as error:
                         refused[node], env[node] = str(error), _stand_in(node.meta["val"], sizes)
-                found = [lay.packed(env[node]) for lay, node in zip(results, self.outputs)]
+                found = [own.layout.packed(env[node]) for own, node in zip(results, self.outputs)]
             messages.extend(message for _, message in checks)
             return found + [flag for flag, _ in checks]
 
@@ -135,21 +158,30 @@ class Program:
             graph = stage(function, avals, self.__name__)
         if refused:
             raise RefusedNodes(refused)
-        return Staged(graph, layouts, results, messages)
+        return graph, Ends(arguments, results, messages)
 
-    def _compiled(self, staged: Staged, key: tuple[int, ...]) -> Callable[..., list[torch.Tensor]]:
+    def _compile(self, staged: tuple[Graph, Ends], key: tuple[int, ...]) -> Callable[..., list[torch.Tensor]]:
+        graph, self._ends[key] = staged
         with config.using(enable_x64=True):
-            graph = Traced(staged.graph, None, None, (), self.backend).graph
-            lowering = self.lowerings[key] = lower(graph, self.backend)
+            self.lowerings[key] = lower(Traced(graph, None, None, (), self.backend).graph, self.backend)
+        return self._link(key)
+
+    def _link(self, key: tuple[int, ...]) -> Callable[..., list[torch.Tensor]]:
+        lowering, ends = self.lowerings[key], self._ends[key]
+        with config.using(enable_x64=True):
             program = load(lowering, self.backend)
         place = self.backend.memory.place
         readers = [
-            lay.reader(_dtype(node), place) if _is_plain(node) else lambda tensor, lay=lay: place(lay.memory(tensor))
-            for lay, node in zip(staged.layouts, self.inputs)
+            own.layout.reader(own.dtype, place)
+            if own.plain
+            else lambda tensor, own=own: place(own.layout.memory(tensor))
+            for own in ends.arguments
         ]
-        shared = shared_results(lowering, len(staged.results))
-        writers = [(n, staged.results[n].writer(_dtype(self.outputs[n]), view)) for n, view in self.given]
-        return _runner(program.executable.call, readers, writers, staged.messages, len(self.outputs), shared)
+        shared = shared_results(lowering, len(ends.results))
+        writers = [(n, ends.results[n].layout.writer(ends.results[n].dtype, view)) for n, view in self.given]
+        run = _runner(program.executable.call, readers, writers, ends.messages, len(ends.results), shared)
+        self._runs[key] = run
+        return run
 
 
 def _runner(
@@ -178,18 +210,11 @@ def _copied(data: Any) -> Any:
     return data.copy() if type(data) is np.ndarray else Array(data).torch().clone()
 
 
-def _dtype(node: Node) -> np.dtype:
-    return numpy_dtype(node.meta["val"].dtype)
-
-
-def _is_plain(node: Node) -> bool:
-    """Whether a tensor's elements are those of its memory, without a lazy conjugation or negation (guards hold those of inputs)."""
-    return not (node.meta["val"].is_conj() or node.meta["val"].is_neg())
-
-
-def _layout(node: Node, sizes: Sizes) -> Layout:
+def _tensor(node: Node, sizes: Sizes) -> Tensor:
+    """What guards hold of an input's layout, and what torch has said of a result's."""
     value = node.meta["val"]
-    return layout_of([concrete(e, sizes) for e in value.shape], [concrete(s, sizes) for s in value.stride()])
+    layout = layout_of([concrete(e, sizes) for e in value.shape], [concrete(s, sizes) for s in value.stride()])
+    return Tensor(layout, numpy_dtype(value.dtype), not (value.is_conj() or value.is_neg()))
 
 
 def interpreted(node: Node, env: dict[Node, Any], sizes: Sizes) -> Any:

@@ -14,8 +14,10 @@ from fuser.interop.dynamo.program import Program  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Any:
+    """Nothing is known of what an earlier test or run compiled."""
     torch._dynamo.reset()
-    yield
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        yield
     torch._dynamo.reset()
 
 
@@ -23,13 +25,13 @@ def _fresh() -> Any:
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     """The programs that are made while a test runs."""
     made: list[Program] = []
+    initial = Program.__init__
 
-    class Watched(Program):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            made.append(self)
+    def watched(program: Program, *args: Any) -> None:
+        initial(program, *args)
+        made.append(program)
 
-    monkeypatch.setattr(divide, "Program", Watched)
+    monkeypatch.setattr(Program, "__init__", watched)
     return made
 
 

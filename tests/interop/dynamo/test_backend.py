@@ -398,3 +398,18 @@ def test_tensors_are_read_where_they_lie() -> None:
     layout = layout_of((2, 3), (3, 1))
     strided = layout.reader(numpy_dtype(torch.float32), place)(x[0, :2, :3])  # rows with gaps are copied
     assert strided.flags.c_contiguous and (strided == x[0, :2, :3].numpy()).all()
+
+
+def test_zeros_without_memory_are_read() -> None:
+    """Forward mode gives a cotangent of which all elements are zero a tensor without memory, which torch hands to the program."""
+
+    def curved(x: Any) -> Any:
+        def total(v: Any) -> Any:
+            return torch.sin(weight @ v).sum()
+
+        return torch.func.jacfwd(torch.sin)(x) + torch.func.hessian(total)(x)
+
+    weight = torch.linspace(-1, 1, 16).reshape(4, 4)
+    agree(curved, torch.linspace(0, 1, 4, requires_grad=True))
+    zeros = torch._efficientzerotensor(3)
+    assert fuser.torch.from_torch(zeros).tolist() == [0, 0, 0]
