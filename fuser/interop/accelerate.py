@@ -46,7 +46,7 @@ from fuser.interop.arguments import (
 )
 from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, like_columns, with_columns
 from fuser.interop.control.loops import with_control
-from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
+from fuser.interop.entries import Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
 from fuser.interop.made_objects import taken_apart
@@ -56,7 +56,7 @@ from fuser.interop.numpy.context import Context, TooManyOperations, supported, u
 from fuser.interop.numpy.lazy import LazyArray
 from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
-from fuser.interop.outputs import DECLINED, Declined, Output, Owners, computed_value
+from fuser.interop.outputs import Output, Owners, computed_value
 from fuser.interop.outside import Outside
 from fuser.interop.records import as_parts, has_parts
 from fuser.interop.segments import Segments, left_to_numpy, makes_generator, names_any, run_in_segments
@@ -483,19 +483,7 @@ class Accelerated(fast_path.WithPaths):
         held = tuple((path, Typed(value)) for path, value in (*self._held(structure, leaves), *entry.state(leaves)))
         types = [(a.shape, a.dtype, a.weak_type) for a in traced.graph.in_avals[: traced.in_tree.num_leaves]]
         self._programs[traced.in_tree, (*static, *held), True, config.backend, *types] = compiled
-        check, run = traced.guards.check, self._runner(compiled, leaves)
-
-        def call(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            captured = check(leaves)
-            if captured is None:
-                return STALE
-            try:
-                result = run(leaves, captured)
-            except Declined:
-                result = DECLINED
-            return entry.declined(args, kwargs, precise) if result is DECLINED else result
-
-        entry.guards[call] = traced.guards
+        call = entry.of_program(traced.guards, self._runner(compiled, leaves), precise)
         if self.library == "NumPy":
             entry.path_of = functools.partial(fast_path.of_program, entry, compiled, precise)
         return call

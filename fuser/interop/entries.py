@@ -18,6 +18,7 @@ from numpy._core import umath
 from fuser.errors import FuserError, PerformanceWarning
 from fuser.frames import is_own
 from fuser.interop.guards import Guards, Node
+from fuser.interop.outputs import DECLINED, Declined
 from fuser.interop.trial import SLOWER, Trial
 from fuser.interop.waiting import Waiting
 from fuser.ir.source import is_hidden
@@ -235,6 +236,22 @@ class Signature:
             return result
 
         return run
+
+    def of_program(self, guards: Guards, run: Callable[[Sequence[Any], Any], Any], precise: bool) -> Run:
+        """What runs a program for as long as the guards hold; where it reports an event, NumPy answers."""
+
+        def call(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            captured = guards.check(leaves)
+            if captured is None:
+                return STALE
+            try:
+                result = run(leaves, captured)
+            except Declined:
+                result = DECLINED
+            return self.declined(args, kwargs, precise) if result is DECLINED else result
+
+        self.guards[call] = guards
+        return call
 
     def always_in_numpy(self, guards: Guards) -> Run:
         """What runs as it is written for as long as the guards hold."""
