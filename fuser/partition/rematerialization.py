@@ -34,7 +34,7 @@ MOST_EQNS = 16  # that are written again for one value
 class _Again:
     """What making a value in a reader takes: the equations, what they read from memory, and of that what no kernel stores yet."""
 
-    eqns: dict[Eqn, None] = field(default_factory=dict)
+    eqns: dict[Eqn, float] = field(default_factory=dict)  # and the additions that each takes
     read: dict[Var, None] = field(default_factory=dict)
     roots: dict[Var, None] = field(default_factory=dict)
 
@@ -48,13 +48,18 @@ class _State:
     copied: dict[Candidate, dict[Eqn, None]] = field(default_factory=dict)
     read: dict[Candidate, set[Var]] = field(default_factory=dict)
     unread: dict[Candidate, set[Var]] = field(default_factory=dict)
+    work: dict[Candidate, float] = field(default_factory=dict)  # additions of what a reader computes
 
     def copy(self) -> _State:
-        return _State(set(self.gone), set(self.stored), dict(self.copied), dict(self.read), dict(self.unread))
+        return _State(
+            set(self.gone), set(self.stored), dict(self.copied), dict(self.read), dict(self.unread), dict(self.work)
+        )
 
     def compute(self, var: Var, reader: Candidate, again: _Again) -> None:
         """A reader makes a value for itself."""
-        self.copied[reader] = self.copied.get(reader, {}) | again.eqns
+        known = self.copied.get(reader, {})
+        self.work[reader] = self.work.get(reader, 0) + sum(n for eqn, n in again.eqns.items() if eqn not in known)
+        self.copied[reader] = known | dict.fromkeys(again.eqns)
         self.read[reader] = self.read.get(reader, set()).union(again.read)
         self.unread[reader] = self.unread.get(reader, set()) | {var}
         self.stored.update(again.roots)
@@ -96,6 +101,7 @@ class _Choice:
         self.by_number = {n: c for c in candidates for n in c.numbers}
         self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
         self.state = _State()
+        self.own: dict[Candidate, float] = {}  # additions of a kernel as it is, of a product those of its epilogue
         self.compared = {
             v for eqn in graph.eqns if eqn.primitive in (eq_p, ne_p) for v in (views(x).source for x in eqn.invars)
         }
@@ -169,7 +175,7 @@ class _Choice:
         if var in reader.opaque or len(reader.reads.get(var, ())) != 1:
             return None
         again, stack = _Again(), [self.maker[var]]
-        again.eqns[stack[0]] = None
+        again.eqns[stack[0]] = self._work(stack[0], reader)
         while stack:
             eqn = stack.pop()
             if keep and self._dear(eqn):
@@ -200,9 +206,15 @@ class _Choice:
                     continue
                 if maker is None or not self._repeatable(maker) or len(again.eqns) >= MOST_EQNS:
                     return None
-                again.eqns[maker] = None
+                again.eqns[maker] = self._work(maker, reader)
                 stack.append(maker)
         return again if not any((reader.eqns[0], eqn) in self.never for eqn in again.eqns) else None
+
+    def _work(self, eqn: Eqn, reader: Candidate) -> float:
+        """Additions of making a value in a reader, which makes those of a row anew along it."""
+        elements = eqn.outvars[0].aval.size
+        domain = math.prod(x.extent for x in reader.axes)
+        return cost(eqn, self.target) * (max(elements, domain) * max(reader.sweeps, 1) if elements > 1 else 1)
 
     def _dear(self, eqn: Eqn) -> bool:
         """Whether a value takes longer to compute than to store."""
@@ -220,13 +232,11 @@ class _Choice:
         read = set(candidate.reads) if product else candidate.inputs
         read = (read - state.unread.get(candidate, set())) | state.read.get(candidate, set())
         moving = self.target.move(sum(v.aval.nbytes for v in (read - candidate.produced - state.gone) | written))
-        domain = math.prod(x.extent for x in candidate.axes)
-        own = sum(cost(e, self.target) for e in candidate.eqns if e.primitive.fusion is Fusion.ELEMENTWISE)
-        work = float(own if product else candidate.cost) * domain
-        for eqn in state.copied.get(candidate, ()):
-            elements = eqn.outvars[0].aval.size  # of which a reader makes those of a row anew along it
-            times = max(elements, domain) * max(candidate.sweeps, 1) if elements > 1 else 1
-            work += cost(eqn, self.target) * times
+        if candidate not in self.own:
+            epilogue = [e for e in candidate.eqns if e.primitive.fusion is Fusion.ELEMENTWISE] if product else []
+            each = sum(cost(e, self.target) for e in epilogue) if product else candidate.cost
+            self.own[candidate] = each * math.prod(x.extent for x in candidate.axes)
+        work = self.own[candidate] + state.work.get(candidate, 0)
         computing = work / self.target.operations
         return max(moving, computing) + self.target.exposed * min(moving, computing)
 
