@@ -10,7 +10,7 @@ Briggs, Cooper and Torczon, "Rematerialization" (PLDI 1992), for arrays in the p
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from fuser.ir.cost import cost
@@ -34,7 +34,7 @@ MOST_EQNS = 16  # that are written again for one value
 class _Again:
     """What making a value in a reader takes: the equations, what they read from memory, and of that what no kernel stores yet."""
 
-    eqns: dict[Eqn, float] = field(default_factory=dict)  # and the additions that each takes
+    eqns: dict[Eqn, None] = field(default_factory=dict)
     read: dict[Var, None] = field(default_factory=dict)
     roots: dict[Var, None] = field(default_factory=dict)
 
@@ -55,11 +55,11 @@ class _State:
             set(self.gone), set(self.stored), dict(self.copied), dict(self.read), dict(self.unread), dict(self.work)
         )
 
-    def compute(self, var: Var, reader: Candidate, again: _Again) -> None:
-        """A reader makes a value for itself."""
+    def compute(self, var: Var, reader: Candidate, again: _Again, work: Callable[[Eqn, Candidate], float]) -> None:
+        """A reader makes a value for itself; `work` counts the additions that an equation takes there."""
         known = self.copied.get(reader, {})
-        self.work[reader] = self.work.get(reader, 0) + sum(n for eqn, n in again.eqns.items() if eqn not in known)
-        self.copied[reader] = known | dict.fromkeys(again.eqns)
+        self.work[reader] = self.work.get(reader, 0) + sum(work(eqn, reader) for eqn in again.eqns if eqn not in known)
+        self.copied[reader] = known | again.eqns
         self.read[reader] = self.read.get(reader, set()).union(again.read)
         self.unread[reader] = self.unread.get(reader, set()) | {var}
         self.stored.update(again.roots)
@@ -101,6 +101,7 @@ class _Choice:
         self.by_number = {n: c for c in candidates for n in c.numbers}
         self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
         self.state = _State()
+        self.dear: dict[Eqn, bool] = {}  # what is known of equations
         self.own: dict[Candidate, float] = {}  # additions of a kernel as it is, of a product those of its epilogue
         self.compared = {
             v for eqn in graph.eqns if eqn.primitive in (eq_p, ne_p) for v in (views(x).source for x in eqn.invars)
@@ -119,7 +120,7 @@ class _Choice:
     def decide(self, home: Candidate, values: list[Var]) -> None:
         """Choose the kernels that are to compute values for themselves: all that read them, together where what makes one is most
         of what makes another, or each; or, of a value that stays, some. What is dear to compute may be stored in their place."""
-        if len(values) > 1 and (self._take(home, values, False) or self._take(home, values, True)):
+        if 1 < len(values) <= MOST_EQNS and (self._take(home, values, False) or self._take(home, values, True)):
             return
         for var in values:
             _ = self._take(home, [var], False) or self._take(home, [var], True)
@@ -136,11 +137,11 @@ class _Choice:
         readers: dict[Candidate, None] = {}
         for var, made in gone.items():
             for reader, again in made.items():
-                state.compute(var, reader, again)
+                state.compute(var, reader, again, self._work)
                 readers[reader] = None
         for reader, again in some.items():
             trial = state.copy()
-            trial.compute(values[0], reader, again)
+            trial.compute(values[0], reader, again, self._work)
             if not again.roots and self._seconds(reader, trial) < self._seconds(reader, state):
                 state, readers[reader] = trial, None
         changes = [self._seconds(c, state) - self._seconds(c, self.state) for c in (home, *readers)]
@@ -153,9 +154,11 @@ class _Choice:
     def _everywhere(self, var: Var, keep: bool) -> dict[Candidate, _Again] | None:
         """How each reader makes a value; None where one cannot, or it is a result, so that it is stored in any case."""
         numbers, home = self.uses.of.get(var, frozenset()), self.home[var]
+        if -1 in numbers:
+            return None
         made = self._readers(var, keep)
         outside = {self.by_number[n] for n in numbers if n >= 0} - {home}
-        return made if made and -1 not in numbers and len(made) == len(outside) else None
+        return made if made and len(made) == len(outside) else None
 
     def _readers(self, var: Var, keep: bool) -> dict[Candidate, _Again]:
         """The kernels that can make a value for themselves, and how."""
@@ -175,7 +178,7 @@ class _Choice:
         if var in reader.opaque or len(reader.reads.get(var, ())) != 1:
             return None
         again, stack = _Again(), [self.maker[var]]
-        again.eqns[stack[0]] = self._work(stack[0], reader)
+        again.eqns[stack[0]] = None
         while stack:
             eqn = stack.pop()
             if keep and self._dear(eqn):
@@ -206,7 +209,7 @@ class _Choice:
                     continue
                 if maker is None or not self._repeatable(maker) or len(again.eqns) >= MOST_EQNS:
                     return None
-                again.eqns[maker] = self._work(maker, reader)
+                again.eqns[maker] = None
                 stack.append(maker)
         return again if not any((reader.eqns[0], eqn) in self.never for eqn in again.eqns) else None
 
@@ -218,8 +221,12 @@ class _Choice:
 
     def _dear(self, eqn: Eqn) -> bool:
         """Whether a value takes longer to compute than to store."""
+        if eqn in self.dear:
+            return self.dear[eqn]
         out = eqn.outvars[0].aval
-        return cost(eqn, self.target) * out.size / self.target.operations > self.target.move(out.nbytes)
+        seconds = cost(eqn, self.target) * out.size / self.target.operations
+        self.dear[eqn] = seconds > self.target.move(out.nbytes)
+        return self.dear[eqn]
 
     def _lies(self, var: Var) -> bool:
         home, state = self.home.get(var), self.state
