@@ -10,7 +10,7 @@ Briggs, Cooper and Torczon, "Rematerialization" (PLDI 1992), for arrays in the p
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from fuser.ir.cost import cost
@@ -48,13 +48,18 @@ class _State:
     copied: dict[Candidate, dict[Eqn, None]] = field(default_factory=dict)
     read: dict[Candidate, set[Var]] = field(default_factory=dict)
     unread: dict[Candidate, set[Var]] = field(default_factory=dict)
+    work: dict[Candidate, float] = field(default_factory=dict)  # additions of what a reader computes
 
     def copy(self) -> _State:
-        return _State(set(self.gone), set(self.stored), dict(self.copied), dict(self.read), dict(self.unread))
+        return _State(
+            set(self.gone), set(self.stored), dict(self.copied), dict(self.read), dict(self.unread), dict(self.work)
+        )
 
-    def compute(self, var: Var, reader: Candidate, again: _Again) -> None:
-        """A reader makes a value for itself."""
-        self.copied[reader] = self.copied.get(reader, {}) | again.eqns
+    def compute(self, var: Var, reader: Candidate, again: _Again, work: Callable[[Eqn, Candidate], float]) -> None:
+        """A reader makes a value for itself; `work` counts the additions that an equation takes there."""
+        known = self.copied.get(reader, {})
+        self.work[reader] = self.work.get(reader, 0) + sum(work(eqn, reader) for eqn in again.eqns if eqn not in known)
+        self.copied[reader] = known | again.eqns
         self.read[reader] = self.read.get(reader, set()).union(again.read)
         self.unread[reader] = self.unread.get(reader, set()) | {var}
         self.stored.update(again.roots)
@@ -96,6 +101,8 @@ class _Choice:
         self.by_number = {n: c for c in candidates for n in c.numbers}
         self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
         self.state = _State()
+        self.dear: dict[Eqn, bool] = {}  # what is known of equations
+        self.own: dict[Candidate, float] = {}  # additions of a kernel as it is, of a product those of its epilogue
         self.compared = {
             v for eqn in graph.eqns if eqn.primitive in (eq_p, ne_p) for v in (views(x).source for x in eqn.invars)
         }
@@ -113,7 +120,7 @@ class _Choice:
     def decide(self, home: Candidate, values: list[Var]) -> None:
         """Choose the kernels that are to compute values for themselves: all that read them, together where what makes one is most
         of what makes another, or each; or, of a value that stays, some. What is dear to compute may be stored in their place."""
-        if len(values) > 1 and (self._take(home, values, False) or self._take(home, values, True)):
+        if 1 < len(values) <= MOST_EQNS and (self._take(home, values, False) or self._take(home, values, True)):
             return
         for var in values:
             _ = self._take(home, [var], False) or self._take(home, [var], True)
@@ -130,11 +137,11 @@ class _Choice:
         readers: dict[Candidate, None] = {}
         for var, made in gone.items():
             for reader, again in made.items():
-                state.compute(var, reader, again)
+                state.compute(var, reader, again, self._work)
                 readers[reader] = None
         for reader, again in some.items():
             trial = state.copy()
-            trial.compute(values[0], reader, again)
+            trial.compute(values[0], reader, again, self._work)
             if not again.roots and self._seconds(reader, trial) < self._seconds(reader, state):
                 state, readers[reader] = trial, None
         changes = [self._seconds(c, state) - self._seconds(c, self.state) for c in (home, *readers)]
@@ -147,9 +154,11 @@ class _Choice:
     def _everywhere(self, var: Var, keep: bool) -> dict[Candidate, _Again] | None:
         """How each reader makes a value; None where one cannot, or it is a result, so that it is stored in any case."""
         numbers, home = self.uses.of.get(var, frozenset()), self.home[var]
+        if -1 in numbers:
+            return None
         made = self._readers(var, keep)
         outside = {self.by_number[n] for n in numbers if n >= 0} - {home}
-        return made if made and -1 not in numbers and len(made) == len(outside) else None
+        return made if made and len(made) == len(outside) else None
 
     def _readers(self, var: Var, keep: bool) -> dict[Candidate, _Again]:
         """The kernels that can make a value for themselves, and how."""
@@ -204,10 +213,20 @@ class _Choice:
                 stack.append(maker)
         return again if not any((reader.eqns[0], eqn) in self.never for eqn in again.eqns) else None
 
+    def _work(self, eqn: Eqn, reader: Candidate) -> float:
+        """Additions of making a value in a reader, which makes those of a row anew along it."""
+        elements = eqn.outvars[0].aval.size
+        domain = math.prod(x.extent for x in reader.axes)
+        return cost(eqn, self.target) * (max(elements, domain) * max(reader.sweeps, 1) if elements > 1 else 1)
+
     def _dear(self, eqn: Eqn) -> bool:
         """Whether a value takes longer to compute than to store."""
+        if eqn in self.dear:
+            return self.dear[eqn]
         out = eqn.outvars[0].aval
-        return cost(eqn, self.target) * out.size / self.target.operations > self.target.move(out.nbytes)
+        seconds = cost(eqn, self.target) * out.size / self.target.operations
+        self.dear[eqn] = seconds > self.target.move(out.nbytes)
+        return self.dear[eqn]
 
     def _lies(self, var: Var) -> bool:
         home, state = self.home.get(var), self.state
@@ -220,13 +239,11 @@ class _Choice:
         read = set(candidate.reads) if product else candidate.inputs
         read = (read - state.unread.get(candidate, set())) | state.read.get(candidate, set())
         moving = self.target.move(sum(v.aval.nbytes for v in (read - candidate.produced - state.gone) | written))
-        domain = math.prod(x.extent for x in candidate.axes)
-        own = sum(cost(e, self.target) for e in candidate.eqns if e.primitive.fusion is Fusion.ELEMENTWISE)
-        work = float(own if product else candidate.cost) * domain
-        for eqn in state.copied.get(candidate, ()):
-            elements = eqn.outvars[0].aval.size  # of which a reader makes those of a row anew along it
-            times = max(elements, domain) * max(candidate.sweeps, 1) if elements > 1 else 1
-            work += cost(eqn, self.target) * times
+        if candidate not in self.own:
+            epilogue = [e for e in candidate.eqns if e.primitive.fusion is Fusion.ELEMENTWISE] if product else []
+            each = sum(cost(e, self.target) for e in epilogue) if product else candidate.cost
+            self.own[candidate] = each * math.prod(x.extent for x in candidate.axes)
+        work = self.own[candidate] + state.work.get(candidate, 0)
         computing = work / self.target.operations
         return max(moving, computing) + self.target.exposed * min(moving, computing)
 
