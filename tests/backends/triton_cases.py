@@ -27,7 +27,7 @@ from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.backends.order_cases import ORDERS
 from tests.backends.product_cases import PRODUCTS
 from tests.backends.reduced_product_cases import REDUCED_PRODUCTS
-from tests.backends.scatter_cases import COUNTED, IN_ORDER, SCATTERS
+from tests.backends.scatter_cases import COUNTED, IN_BUCKETS, IN_ORDER, SCATTERS, small_buckets
 from tests.backends.selection_cases import SELECTIONS
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
@@ -151,6 +151,10 @@ FORMS: dict[str, Form] = {
         (of("bfloat16", 132, 17000), of("bfloat16", 17000), of("bfloat16", 17000)),
     ),
     "softmax of 1100": (softmax, (f32(3, 1100),)),
+    "softmax of 16000, read ahead": (softmax, (f32(529, 16000),)),
+    "softmax of columns of 300": (lambda x: softmax(x, 0), (f32(300, 40),)),
+    "norm of columns of 200": (lambda x: x / fnp.sqrt((x * x).mean(1, keepdims=True)), (of("bfloat16", 2, 200, 50),)),
+    "sum of 40000": (lambda x: x.sum(), (f32(40000),)),
     "rows by what they share": (
         lambda x, y: (x / y, (x / x.max(-1, keepdims=True)).sum(-1)),
         (f32(40, 90), f32(40, 1)),
@@ -307,6 +311,7 @@ DRAWN: dict[str, tuple[dict[str, Any], Callable[[str, Any], bool], Callable[[], 
     "selections": (SELECTIONS, lambda name, types: any(w in name for w in ("rounds", "float", "half")), None),
     "scatters": (SCATTERS, lambda name, types: name.split()[-1] in ("float32", "bfloat16", "float64"), None),
     "counted scatters": (COUNTED, lambda name, types: "float" in name, None),
+    "scatters by buckets": (IN_BUCKETS, lambda name, types: "float" in name, lambda: small_buckets(64)),
     "scatters in order": (IN_ORDER, lambda name, types: False, in_order),
     "long": (LONG, lambda name, types: all(t.dtype.kind == "f" for t in types), shrink),
 }

@@ -24,6 +24,7 @@ MOST_PIECES = (
     32  # programs that hold a row together, which read each other's results; even the smallest GPU runs as many at once
 )
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
+SECTOR_PAIR = 64  # bytes side by side that memory hands out at once, which blocks of long columns are at least wide
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
-_HELD_OF_FEW = 32  # the same of rows too few to give each multiprocessor one, whose time is that of one row
+_HELD_OF_FEW = 8  # the same of rows too few to give each multiprocessor one, whose time is that of one row
 _ROW_WARPS = (
     8  # of rows that such threads hold; longer ones take all that there are, with so few registers that two rows fit
 )
@@ -62,6 +63,8 @@ _LONGEST_SHARED = 512  # elements up to which several rows share a warp
 
 
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
+LONE_ROW = Tile(1, 16384, 32, True)  # the same of rows that have a multiprocessor each
+_LONE_STEPS = 4  # of these, which take no longer than a second launch that combines what programs have made of chunks
 _COLUMNS = (
     (4, Tile(256, 4, 4)),
     (16, Tile(128, 16, 4)),
@@ -114,13 +117,25 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, to
     filled = block if 0 < rest <= block // 4 else width
     few = 0 < rows <= FEW // 2 and width > _LONGEST_SHARED
     warps = max(1, filled // (32 * (_HELD_OF_FEW if few else _HELD)))
-    warps = warps if warps <= _ROW_WARPS else _ROW_WARPS if few and filled <= 32 * _HELD * _ROW_WARPS else MOST_WARPS
+    warps = warps if warps <= _ROW_WARPS or (few and warps <= MOST_WARPS) else MOST_WARPS
     return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest, blocks)
 
 
 def column_tile(rows: int) -> Tile | None:
     """The tile that holds whole columns, with neighbours in memory side by side; None where they are too long."""
     return next((tile for limit, tile in _COLUMNS if rows <= limit), None)
+
+
+def held_column_tile(rows: int, width: int, itemsize: int, held: int) -> Tile | None:
+    """The tile that holds whole longer columns which are read again, `width` of them side by side in memory, of numbers of so many bytes and
+    with `held` words an element kept; None where they are too long. Walked along, all columns together are more than a cache keeps from one
+    sweep to the next."""
+    columns = 1 << (rows - 1).bit_length()
+    beside = min(32, LONGEST_ROW // columns)
+    words = beside * columns * max(1, held)
+    if rows <= LONGEST_COLUMN or min(beside, width) * itemsize < SECTOR_PAIR or words > 2 * LONGEST_ROW:
+        return None
+    return Tile(beside, columns, words // (32 * _HELD), True)
 
 
 def piece_tile(columns: int) -> Tile | None:
@@ -133,6 +148,11 @@ def long_row_tile(itemsize: int) -> Tile:
     """The piece of a longer row that one step of a loop takes, its largest elements of so many bytes: twice as many where they are of 16 bits or
     fewer, so that as many bytes are on their way as memory needs to be busy."""
     return replace(LONG_ROW, columns=LONG_ROW.columns * (2 if itemsize <= 2 else 1))
+
+
+def lone(programs: int, reduced: int) -> bool:
+    """Whether rows longer than a program holds, and fewer than there are multiprocessors, are walked along by a program each, in one launch."""
+    return programs <= FEW // 2 and reduced <= _LONE_STEPS * LONE_ROW.columns
 
 
 def long_column_tile(width: int) -> Tile:

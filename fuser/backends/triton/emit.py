@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from fuser.backends.triton.chained_scan import chainable, chained
 from fuser.backends.triton.column_sums import totals, with_column_sums
 from fuser.backends.triton.cooperative_rows import cooperates, cooperative
 from fuser.backends.triton.elementwise import elementwise
-from fuser.backends.triton.emitter import Function, Launch, widest
+from fuser.backends.triton.emitter import Function, Launch, either, widest
 from fuser.backends.triton.long_rows import LongRows
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import lower_product
+from fuser.backends.triton.pipelined_rows import whole_or_pipelined
 from fuser.backends.triton.product import product
 from fuser.backends.triton.reductions import held_words, scans_of, whole_rows
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
@@ -25,7 +26,7 @@ from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
-from fuser.kernel.relative_sums import with_relative_sums
+from fuser.kernel.relative_sums import RelativeSums, with_relative_sums
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sum_digits import with_unrounded_sums
 from fuser.ops.attention import attention_p
@@ -106,9 +107,16 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     again = sum(sweep.loops for sweep in walked.sweeps) > 1
     held = held_words(kernel) if again else 2  # rows that are read once anyway need not lie in registers
     tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held, scans, together)
+    if (
+        along_rows
+        and again
+        and not (scans or asked.tile)
+        and (columns := _held_columns(kernel, loops, walked, relative))
+    ):
+        return [columns], {}
     if tile is not None:
         tile = tile.asked(asked, reduced)
-        return [whole_rows(kernel, loops, tile)], {}
+        return [(whole_rows if along_rows or asked.tile else whole_or_pipelined)(kernel, loops, tile)], {}
     long_row = not along_rows and not asked.tile
     widest_read = (
         4
@@ -121,9 +129,27 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     if piece is not None and not interpreter.active() and cooperates(kernel):  # it runs one program after another
         return cooperative(kernel, loops, piece)
     kernel = walked
+    if long_row and not scans and not asked.warps and tiles.lone(rows, reduced):
+        function = LongRows(kernel, loops, kernel.name, tiles.LONE_ROW, relative).write()
+        half = replace(function.launch, warps=tiles.MOST_WARPS // 2)
+        return [function.with_choices([function.launch, half])], {}
     chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
     if chunks is not None and chainable(kernel) and not along_rows and tile.rows == 1:
         return chained(kernel, loops, tile)
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile, relative).write()], {}
     return split(kernel, loops, tile, chunks, relative)
+
+
+def _held_columns(kernel: Kernel, loops: Loops, walked: Kernel, relative: RelativeSums) -> Function | None:
+    """The function of programs that hold whole long columns, and walk along them where a GPU has no registers for that; None where they are
+    too long."""
+    assert loops.vector is not None
+    sizes = loops.count(loops.reduced), loops.extents[loops.vector]
+    tile = tiles.held_column_tile(*sizes, 16 // widest(kernel), held_words(kernel))
+    if tile is None:
+        return None
+    whole = whole_rows(kernel, loops, tile)
+    more = replace(whole.launch, warps=min(tiles.MOST_WARPS, 2 * tile.warps))
+    walk = LongRows(walked, loops, f"{kernel.name}_walked", tiles.long_column_tile(sizes[1]), relative)
+    return either([whole.with_choices([whole.launch, more]), walk.write()])
