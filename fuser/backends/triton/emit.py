@@ -56,7 +56,7 @@ def _of_launch(launch: Launch) -> Schedule:
     return Schedule(
         tile=tile,
         warps=launch.warps,
-        stages=launch.stages,
+        stages=sizes.get("STAGES", launch.stages),
         split_k=launch.split_k,
         stream_k=launch.stream_k,
         grid=(launch.grid,),
@@ -116,7 +116,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         return [columns], {}
     if tile is not None:
         tile = tile.asked(asked, reduced)
-        return [(whole_rows if along_rows or asked.tile else whole_or_pipelined)(kernel, loops, tile)], {}
+        return [whole_or_pipelined(kernel, loops, tile, None if along_rows or scans else asked.stages)], {}
     long_row = not along_rows and not asked.tile
     widest_read = (
         4
