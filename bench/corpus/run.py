@@ -1,6 +1,6 @@
 """`python -m bench --suite corpus [names]`: ordinary NumPy functions, accelerated as they are, beside NumPy, numba and numexpr.
 
-Every call is timed alone, systems in turns, on arguments restored before it. Results, dtypes, shapes and the caller's arguments
+Every call is timed alone, systems in turns, in an order drawn anew each round, on arguments restored before it. Results, dtypes, shapes and the caller's arguments
 after a first and a third call must be NumPy's. Exit status 1: a function was wrong or raised. With --one-core all run on one core,
 and processor time counts, compilers' among it.
 """
@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import pathlib
+import random
 import statistics
 import sys
 import time
@@ -164,7 +165,9 @@ def _timed(ready: dict[str, Any], pristine: Any, options: Any) -> dict[str, Any]
     rounds = max(3, min(options.rounds * (10 if slowest < 1e-3 else 1), int(ROUND_SECONDS / slowest)))
     samples: dict[str, list[float]] = {name: [] for name in ready}
     for turn in range(rounds):
-        for name in ready if turn % 2 else reversed(ready):
+        for name in random.Random(turn).sample(
+            list(ready), len(ready)
+        ):  # a library's threads spin for a while after its call
             samples[name].append(call(name))
     return {f"{name}_s": statistics.median(times) for name, times in samples.items()}
 

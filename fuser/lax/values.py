@@ -24,7 +24,7 @@ from fuser.ir.types import ALL_DTYPES, BOOL, ArrayType, is_key, kind_of, short_d
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
-from fuser.runtime.memory import refusal_in_step
+from fuser.runtime.memory import copied, refusal_in_step
 from fuser.runtime.reference import Ref
 from fuser.trace import transfers
 from fuser.trace.core import EVALUATION, Tracer, bind, current
@@ -139,7 +139,7 @@ def from_numpy(value: Any) -> Array:
     if array.dtype != dtype:
         try:
             with np.errstate(all="ignore"):
-                array = array.astype(dtype)
+                array = copied(array, dtype)
         except MemoryError as error:
             raise refusal_in_step(error, f"the conversion to {dtype.name}", str(current_source()))  # noqa: B904
     return put_by_default(Array(array) if array.ndim else number(Array(array)))

@@ -6,6 +6,7 @@ that softmax subtracts cancels, and carries no gradient.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from fuser.ops import elementwise as E
 from fuser.ops import logarithms as L
 from fuser.scipy.special import expit, logsumexp
 from fuser.trace.core import bind
+from fuser.transforms.custom_jvp import custom_jvp
 
 sigmoid = expit
 tanh = fnp.tanh
@@ -186,10 +188,21 @@ def identity(x: Any) -> Any:
 
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
     """exp(x) over its sum along `axis`; elements outside `where` get 0."""
-    x = inexact_operand("softmax", x)
+    return _softmax(inexact_operand("softmax", x), where, axis)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(2,))
+def _softmax(x: Any, where: Any, axis: Any) -> Any:
     exponents = fnp.exp(_chosen(x, where) - _greatest(x, axis, where))
     result = exponents / fnp.sum(exponents, axis, where=where, keepdims=True)
     return result if where is None else fnp.where(where, result, 0)
+
+
+@_softmax.defjvp
+def _(axis: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Of the result alone, so that exponentials need not be kept for a gradient."""
+    y, t = _softmax(*primals, axis), tangents[0]
+    return y, y * (t - fnp.sum(y * t, axis, where=primals[1], keepdims=True))
 
 
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:

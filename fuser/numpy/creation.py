@@ -36,6 +36,7 @@ from fuser.ops import movement as V
 from fuser.ops.random import KEY_DTYPES, random_wrap_p
 from fuser.runtime.array import Array
 from fuser.runtime.array import from_dlpack as shared_memory
+from fuser.runtime.memory import on_lines
 from fuser.trace.core import Tracer, bind
 from fuser.trace.hoisting import number
 
@@ -93,7 +94,8 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """`a` itself where it is an array of the dtype, else an array of its data."""
+    """`a` itself where it is an array of the dtype, else an array of its data: of NumPy's memory, where a large array begins at a
+    multiple of 64 bytes (as in JAX), else of a copy."""
     return array(a, dtype, copy=bool(copy), order=order)
 
 
@@ -130,7 +132,7 @@ def _from_object(value: Any, wanted: np.dtype | None) -> Any:
         arrives(value)
         return literal(value, wanted)
     if isinstance(value, (np.ndarray, np.generic)):
-        return from_numpy(value)
+        return from_numpy(on_lines(value) if type(value) is np.ndarray else value)
     if isinstance(value, (list, tuple)):
         return _from_sequence(value, wanted)
     if value is None:

@@ -40,12 +40,13 @@ from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, Re
 from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
+from fuser.partition.order import ordered
 from fuser.partition.price import dearer
 from fuser.partition.rematerialization import rematerialized
 from fuser.partition.review import copied, refusal, suspicious, total, worth_it
 from fuser.partition.structure import structure
 
-ATTEMPTS = 3  # at computing values again, each without the readers that did not take the last ones in
+ATTEMPTS = 3  # at computing values again, each without what readers did not take in the last time
 PRICED = 32  # times each equation of a kernel is priced, in each piece, on average, while it is seen whether its parts take less
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
@@ -68,7 +69,7 @@ def partition(
     grouping, candidates, decisions = _grouped(graph, backend, loops)
     graph = grouping.graph
     candidates = grouping.reviewed(candidates)
-    ordered = _ordered(candidates, graph)
+    results = {source for v in graph.outvars if (source := grouping.views(v).source) is not None}
     groups = tuple(
         _with_bodies(
             _finish(candidate, grouping.views, f"{prefix}{number}"),
@@ -76,12 +77,12 @@ def partition(
             f"{prefix}{number}",
             loops,
         )
-        for number, candidate in enumerate(ordered)
+        for number, candidate in enumerate(ordered(candidates, graph, results))
     )
     aliases = _aliases(graph, grouping.views)
     if launches:
-        results = [aliases.get(v, v) for v in graph.outvars if isinstance(v, Var)]
-        groups = fused_horizontally(groups, results, backend.limits, grouping.allowed)
+        outputs = [aliases.get(v, v) for v in graph.outvars if isinstance(v, Var)]
+        groups = fused_horizontally(groups, outputs, backend.limits, grouping.allowed)
     slots, slot_of = assign(graph, groups, aliases)
     memory = place(graph, groups, slots, slot_of, donated, backend.limits)
     plan = Plan(
@@ -106,7 +107,7 @@ def _grouped(graph: Graph, backend: Any, loops: LoopForms) -> tuple[Grouping, li
     found = grouping.run()
     if config.fuel >= 0:
         return grouping, *found
-    never: set[Eqn] = set()
+    never: set[tuple[Eqn, Eqn]] = set()
     for _ in range(ATTEMPTS):
         candidates, uses, views = found[0], grouping.uses, grouping.views
         rewritten = rematerialized(graph, candidates, uses, views, backend.limits.target, never)
@@ -401,33 +402,6 @@ def _label(candidate: Candidate) -> str:
     text = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     line = candidate.eqns[-1].source.short if candidate.eqns[-1].source.file else ""
     return f"{text} ({line})" if line else text
-
-
-def _ordered(candidates: list[Candidate], graph: Graph) -> list[Candidate]:
-    """Drafts so that each comes after those that it needs; otherwise in program order."""
-    position = {eqn: n for n, eqn in enumerate(graph.eqns)}
-    home = {v: candidate for candidate in candidates for eqn in candidate.eqns for v in eqn.outvars}
-    result: list[Candidate] = []
-    state: dict[Candidate, int] = {}
-    for candidate in candidates:
-        candidate.eqns.sort(key=position.__getitem__)
-    for root in sorted(candidates, key=lambda d: position[d.eqns[0]]):
-        stack = [root]
-        while stack:
-            candidate = stack[-1]
-            if state.get(candidate) == 2:
-                stack.pop()
-                continue
-            needs = [home[v] for v in candidate.inputs if v in home and state.get(home[v]) != 2]
-            if state.get(candidate) == 1 or not needs:
-                assert not needs, "the candidates depend on each other in a circle"
-                state[candidate] = 2
-                result.append(candidate)
-                stack.pop()
-            else:
-                state[candidate] = 1
-                stack.extend(sorted(needs, key=lambda d: -position[d.eqns[0]]))
-    return result
 
 
 def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms) -> FusionGroup:

@@ -22,42 +22,68 @@ from fuser.ops.elementwise import eq_p, ne_p
 from fuser.ops.remat import optimization_barrier_p, scopes
 from fuser.partition.axes import DimensionMap, Views, is_view
 from fuser.partition.candidate import Candidate, Uses
-from fuser.partition.group import FUSIBLE
+from fuser.partition.group import FUSIBLE, Kind
 from fuser.passes.dce import drop_dead
+
+Never = Collection[tuple[Eqn, Eqn]]
 
 MOST_EQNS = 16  # that are written again for one value
 
 
 @dataclass(eq=False)
 class _Again:
-    """What making a value in a reader takes: the equations, what they read from memory, and additions an element."""
+    """What making a value in a reader takes: the equations, what they read from memory, and of that what no kernel stores yet."""
 
     eqns: dict[Eqn, None] = field(default_factory=dict)
     read: dict[Var, None] = field(default_factory=dict)
-    operations: float = 0
+    roots: dict[Var, None] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _State:
+    """What has been decided: values that are not stored any more, or now are; by reader what it computes, reads, and reads no more."""
+
+    gone: set[Var] = field(default_factory=set)
+    stored: set[Var] = field(default_factory=set)
+    copied: dict[Candidate, dict[Eqn, None]] = field(default_factory=dict)
+    read: dict[Candidate, set[Var]] = field(default_factory=dict)
+    unread: dict[Candidate, set[Var]] = field(default_factory=dict)
+    keep: bool = False  # values that are dear to compute are stored rather than computed again
+
+    def copy(self) -> _State:
+        copied = {reader: dict(eqns) for reader, eqns in self.copied.items()}
+        read, unread = ({c: set(values) for c, values in by.items()} for by in (self.read, self.unread))
+        return _State(set(self.gone), set(self.stored), copied, read, unread, self.keep)
+
+    def compute(self, var: Var, reader: Candidate, again: _Again) -> None:
+        """A reader makes a value for itself."""
+        self.copied.setdefault(reader, {}).update(again.eqns)
+        self.read.setdefault(reader, set()).update(again.read)
+        self.unread.setdefault(reader, set()).add(var)
+        self.stored.update(again.roots)
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A graph in which readers compute values again, and for each equation that was added, the reader's first one."""
+    """A graph in which readers compute values again; of each equation that was added, the reader's first one and its original."""
 
     graph: Graph
-    reader: dict[Eqn, Eqn]
+    reader: dict[Eqn, tuple[Eqn, Eqn]]
 
 
 def rematerialized(
-    graph: Graph, candidates: Collection[Candidate], uses: Uses, views: Views, target: Target, never: Collection[Eqn]
+    graph: Graph, candidates: Collection[Candidate], uses: Uses, views: Views, target: Target, never: Never
 ) -> Rewritten | None:
-    """The graph in which readers compute what is cheaper so, but for those whose first equation is one of `never`; None
-    where nothing is."""
+    """The graph in which readers compute what is cheaper so, but for pairs of a reader's first equation and one to be computed
+    again that are in `never`; None where nothing is."""
     choice = _Choice(graph, candidates, uses, views, target, never)
-    for var in choice.stored():
-        choice.decide(var)
-    return _rewritten(graph, choice) if choice.copied else None
+    for home, values in choice.stored():
+        choice.decide(home, values)
+    return _rewritten(graph, choice) if choice.state.copied else None
 
 
 class _Choice:
-    """Decides value by value, in the order of the program: what is not stored any more cannot be read by what comes after."""
+    """Decides kernel by kernel, in the order of the program: what is not stored any more cannot be read by what comes after."""
 
     def __init__(
         self,
@@ -66,76 +92,90 @@ class _Choice:
         uses: Uses,
         views: Views,
         target: Target,
-        never: Collection[Eqn],
+        never: Never,
     ) -> None:
         self.graph, self.uses, self.views, self.target, self.never = graph, uses, views, target, never
         self.home = {v: c for c in candidates for v in c.produced}
         self.by_number = {n: c for c in candidates for n in c.numbers}
         self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
-        self.gone = set[Var]()
-        self.extra: dict[Candidate, float] = {}
-        self.copied: dict[Candidate, dict[Eqn, None]] = {}
+        self.state = _State()
         self.compared = {
             v for eqn in graph.eqns if eqn.primitive in (eq_p, ne_p) for v in (views(x).source for x in eqn.invars)
         }
 
-    def stored(self) -> Iterable[Var]:
-        """The values that lie in memory between generated kernels, and can be made of others."""
+    def stored(self) -> Iterable[tuple[Candidate, list[Var]]]:
+        """By kernel that is generated, or product with an epilogue: the values of one size that it stores and that can be made of others."""
+        found: dict[tuple[Candidate, int], list[Var]] = {}
         for eqn in self.graph.eqns:
             for var in eqn.outvars:
                 home = self.home.get(var)
-                if home is not None and var in home.live_out and home.kind in FUSIBLE and self._repeatable(eqn):
-                    yield var
+                if home is not None and var in home.live_out and _elementwise(home) and self._repeatable(eqn):
+                    found.setdefault((home, var.aval.size), []).append(var)
+        return ((home, values) for (home, _), values in found.items())
 
-    def decide(self, var: Var) -> None:
-        """Choose the kernels that are to compute a value for themselves: all that read it, if it then need not be stored, or some."""
-        home, numbers = self.home[var], self.uses.of.get(var, frozenset())
-        outside = {id(c): c for n in numbers if n >= 0 and (c := self.by_number[n]) is not home}
-        made = {key: again for key, c in outside.items() if (again := self._again(var, c)) is not None}
-        if not made:
+    def decide(self, home: Candidate, values: list[Var]) -> None:
+        """Choose the kernels that are to compute values for themselves: all that read them, together where what makes one is most
+        of what makes another, or each; or, of a value that stays, some. What is dear to compute may be stored in their place."""
+        if len(values) > 1 and (self._take(home, values, False) or self._take(home, values, True)):
             return
-        spent = {key: self._spent(outside[key], var, again) for key, again in made.items()}
-        everywhere = -1 not in numbers and len(made) == len(outside)
-        stored = self._seconds(home) - self._seconds(home, {var}) if everywhere else 0.0
-        chosen = [key for key, seconds in spent.items() if everywhere or seconds < 0]
-        if not self._pays(stored, [spent[key] for key in chosen]):
-            return
-        if everywhere:
-            self.gone.add(var)
-        for key in chosen:
-            reader = outside[key]
-            self.extra[reader] = self.extra.get(reader, 0) + made[key].operations
-            self.copied.setdefault(reader, {}).update(made[key].eqns)
+        for var in values:
+            _ = self._take(home, [var], False) or self._take(home, [var], True)
 
-    def _spent(self, reader: Candidate, var: Var, again: _Again) -> float:
-        """Seconds more that a reader takes, less than 0 where reading took longer."""
-        return self._seconds(reader, {var}, again) - self._seconds(reader)
+    def _take(self, home: Candidate, values: list[Var], keep: bool) -> bool:
+        """Whether it pays that all readers of these values make them, or of one value some; it is decided so then. With `keep` what
+        takes longer to compute than to store is stored."""
+        state = self.state.copy()
+        state.keep = keep
+        gone = {var: made for var in values if (made := self._everywhere(var, state)) is not None}
+        state.gone.update(gone)
+        readers: dict[Candidate, None] = {}
+        for var, made in gone.items():
+            for reader, again in made.items():
+                state.compute(var, reader, again)
+                readers[reader] = None
+        if not gone and len(values) == 1:
+            for reader, again in self._readers(values[0], state).items():
+                trial = state.copy()
+                trial.compute(values[0], reader, again)
+                if not trial.stored - state.stored and self._seconds(reader, trial) < self._seconds(reader, state):
+                    state, readers[reader] = trial, None
+        changes = [self._seconds(c, state) - self._seconds(c, self.state) for c in (home, *readers)]
+        saved, lost = -sum(s for s in changes if s < 0), sum(s for s in changes if s > 0)
+        if not readers or saved - self.target.margin * lost <= self.target.least * self.target.launch:
+            return False
+        self.state = state
+        return True
 
-    def _pays(self, stored: float, spent: Iterable[float]) -> bool:
-        seconds = list(spent)
-        saved = stored - sum(s for s in seconds if s < 0)
-        lost = sum(s for s in seconds if s > 0)
-        return saved - self.target.margin * lost > self.target.least * self.target.launch
+    def _everywhere(self, var: Var, state: _State) -> dict[Candidate, _Again] | None:
+        """How each reader makes a value; None where one cannot, or it is a result, so that it is stored in any case."""
+        numbers, home = self.uses.of.get(var, frozenset()), self.home[var]
+        made = self._readers(var, state)
+        outside = {self.by_number[n] for n in numbers if n >= 0} - {home}
+        return made if made and -1 not in numbers and len(made) == len(outside) else None
+
+    def _readers(self, var: Var, state: _State) -> dict[Candidate, _Again]:
+        """The kernels that can make a value for themselves, and how."""
+        numbers = sorted(n for n in self.uses.of.get(var, frozenset()) if n >= 0)
+        outside = dict.fromkeys(c for n in numbers if (c := self.by_number[n]) is not self.home[var])
+        return {c: again for c in outside if (again := self._again(var, c, state)) is not None}
 
     def _repeatable(self, eqn: Eqn) -> bool:
         if len(eqn.outvars) != 1 or eqn.primitive.fusion is not Fusion.ELEMENTWISE:
             return False
         return eqn.outvars[0] not in self.compared or not is_inexact(eqn.outvars[0].aval.dtype)
 
-    def _again(self, var: Var, reader: Candidate) -> _Again | None:
+    def _again(self, var: Var, reader: Candidate, state: _State) -> _Again | None:
         """How a reader makes a value of what lies in memory; None where it cannot, or that is long."""
-        if reader.kind not in FUSIBLE or reader.eqns[0] in self.never:
+        if not _elementwise(reader):
             return None
         if var in reader.opaque or len(reader.reads.get(var, ())) != 1:
             return None
-        domain = math.prod(x.extent for x in reader.axes)
         again, stack = _Again(), [self.maker[var]]
         again.eqns[stack[0]] = None
         while stack:
             eqn = stack.pop()
-            elements = eqn.outvars[0].aval.size  # of which a reader makes those of a row anew along it
-            times = max(elements, domain) * max(reader.sweeps, 1) if elements > 1 else 1
-            again.operations += cost(eqn, self.target) * times
+            if state.keep and self._dear(eqn):
+                return None
             for operand in eqn.invars:
                 view = self.views(operand)
                 if view.source is not None and not _in_order(view.dimensions):
@@ -148,26 +188,54 @@ class _Choice:
                 maker = self.maker.get(source)
                 if maker in again.eqns:
                     continue
-                lies = source not in self.home or (source in self.home[source].live_out and source not in self.gone)
-                small = source.aval.size <= 1 or 4 * source.aval.nbytes <= var.aval.nbytes
-                if lies and (small or maker is None or not self._repeatable(maker)):
+                if self._lies(source, state) and (
+                    4 * source.aval.nbytes <= var.aval.nbytes
+                    or source.aval.size <= 1
+                    or maker is None
+                    or not self._repeatable(maker)
+                ):
                     again.read[source] = None
+                    continue
+                fixed = maker is not None and (not self._repeatable(maker) or (state.keep and self._dear(maker)))
+                if fixed and self.home.get(source) is self.home[var]:
+                    again.read[source] = again.roots[source] = None
                     continue
                 if maker is None or not self._repeatable(maker) or len(again.eqns) >= MOST_EQNS:
                     return None
                 again.eqns[maker] = None
                 stack.append(maker)
-        return again
+        return again if not any((reader.eqns[0], eqn) in self.never for eqn in again.eqns) else None
 
-    def _seconds(self, candidate: Candidate, without: Collection[Var] = (), again: _Again | None = None) -> float:
-        """About what a candidate takes, without moving some of its values, and making one `again`."""
-        moved = (
-            (candidate.inputs | candidate.live_out | (again.read.keys() if again else set())) - set(without) - self.gone
-        )
-        work = candidate.cost * math.prod(x.extent for x in candidate.axes) + self.extra.get(candidate, 0)
-        work += again.operations if again else 0
-        moving = self.target.move(sum(v.aval.nbytes for v in moved - candidate.produced | moved & candidate.live_out))
-        return max(moving, work / self.target.operations)
+    def _dear(self, eqn: Eqn) -> bool:
+        """Whether a value takes longer to compute than to store."""
+        out = eqn.outvars[0].aval
+        return cost(eqn, self.target) * out.size / self.target.operations > self.target.move(out.nbytes)
+
+    def _lies(self, var: Var, state: _State) -> bool:
+        home = self.home.get(var)
+        return home is None or var in state.stored or (var in home.live_out and var not in state.gone)
+
+    def _seconds(self, candidate: Candidate, state: _State) -> float:
+        """About what a candidate takes, of a product the work on its result alone: all else of it stays as it is."""
+        product = candidate.kind is Kind.CONTRACTION
+        written = (candidate.live_out | (candidate.produced & state.stored)) - state.gone
+        read = set(candidate.reads) if product else candidate.inputs
+        read = (read - state.unread.get(candidate, set())) | state.read.get(candidate, set())
+        moving = self.target.move(sum(v.aval.nbytes for v in (read - candidate.produced - state.gone) | written))
+        domain = math.prod(x.extent for x in candidate.axes)
+        own = sum(cost(e, self.target) for e in candidate.eqns if e.primitive.fusion is Fusion.ELEMENTWISE)
+        work = float(own if product else candidate.cost) * domain
+        for eqn in state.copied.get(candidate, ()):
+            elements = eqn.outvars[0].aval.size  # of which a reader makes those of a row anew along it
+            times = max(elements, domain) * max(candidate.sweeps, 1) if elements > 1 else 1
+            work += cost(eqn, self.target) * times
+        computing = work / self.target.operations
+        return max(moving, computing) + self.target.exposed * min(moving, computing)
+
+
+def _elementwise(candidate: Candidate) -> bool:
+    """Whether a kernel computes element by element what it reads and writes along its axes: a product its result's epilogue."""
+    return candidate.kind in FUSIBLE or (candidate.kind is Kind.CONTRACTION and not candidate.reason)
 
 
 def _in_order(dimensions: DimensionMap | None) -> bool:
@@ -181,9 +249,9 @@ class _Copier:
 
     def __init__(self, reader: Candidate, choice: _Choice, scope: int) -> None:
         self.reader, self.choice, self.scope = reader, choice, scope
-        self.copied = choice.copied[reader]
+        self.copied = choice.state.copied[reader]
         self.known: dict[Operand, Operand] = {}
-        self.made: list[Eqn] = []
+        self.made: dict[Eqn, Eqn] = {}  # and of what it is a copy
 
     def operand(self, operand: Operand) -> Operand:
         """An operand of the reader's, or of what is copied for it."""
@@ -194,9 +262,10 @@ class _Copier:
             self.known[operand] = operand
             if eqn is not None and (eqn in self.copied or is_view(eqn)):
                 self._copy(eqn, eqn in self.copied)
-            elif eqn is not None and operand not in self.reader.inputs:
+            elif eqn is not None:
                 self.known[operand] = late = Var(operand.aval)
-                self.made.append(Eqn(optimization_barrier_p, (operand,), {"scope": self.scope}, (late,), eqn.source))
+                barrier = Eqn(optimization_barrier_p, (operand,), {"scope": self.scope}, (late,), eqn.source)
+                self.made[barrier] = barrier
         return self.known[operand]
 
     def _copy(self, eqn: Eqn, computed: bool) -> None:
@@ -204,13 +273,13 @@ class _Copier:
         if computed or operands != eqn.invars:
             results = tuple(Var(v.aval) for v in eqn.outvars)
             self.known |= dict(zip(eqn.outvars, results, strict=True))
-            self.made.append(replace(eqn, invars=operands, outvars=results))
+            self.made[replace(eqn, invars=operands, outvars=results)] = eqn
 
 
 def _rewritten(graph: Graph, choice: _Choice) -> Rewritten:
     """The graph with copies of what makes values before the readers' equations."""
-    scope, eqns, reader = next(scopes), list[Eqn](), dict[Eqn, Eqn]()
-    copiers = {eqn: copier for c in choice.copied for copier in [_Copier(c, choice, scope)] for eqn in c.eqns}
+    scope, eqns, reader = next(scopes), list[Eqn](), dict[Eqn, tuple[Eqn, Eqn]]()
+    copiers = {eqn: copier for c in choice.state.copied for copier in [_Copier(c, choice, scope)] for eqn in c.eqns}
     for eqn in graph.eqns:
         copier = copiers.get(eqn)
         if copier is None:
@@ -218,7 +287,8 @@ def _rewritten(graph: Graph, choice: _Choice) -> Rewritten:
             continue
         operands = tuple(copier.operand(v) for v in eqn.invars)
         eqns += copier.made
-        reader |= {copy: copier.reader.eqns[0] for copy in copier.made if not is_view(copy)}
+        first = copier.reader.eqns[0]
+        reader |= {copy: (first, original) for copy, original in copier.made.items() if not is_view(copy)}
         copier.made.clear()
         eqns.append(eqn if operands == eqn.invars else replace(eqn, invars=operands))
     return Rewritten(drop_dead(replace(graph, eqns=tuple(eqns))), reader)

@@ -20,6 +20,7 @@ from fuser.runtime.core import native
 from fuser.runtime.pool import ASK_WHEN_FRESH, HUGE_PAGE, LARGEST, available_memory, physical_memory
 
 SMALL = 64 << 10  # bytes; below, np.empty
+LINE = 64  # bytes of a line of the cache
 SHOWN = 5  # lines of live arrays in an error
 _chosen: Any = native or pool
 # The bases of arrays from the pool: memory that nothing else refers to.
@@ -52,12 +53,18 @@ def block(size: int, label: str) -> np.ndarray[Any, Any]:
 empty: Callable[..., np.ndarray[Any, Any]] = python_empty if native is None else native.empty
 
 
-def copied(array: np.ndarray[Any, Any] | np.generic) -> np.ndarray[Any, Any]:
-    """A C-contiguous copy. Its elements begin where a line of the cache does, if it has 64 KiB or more: vectors that kernels load
+def copied(array: np.ndarray[Any, Any] | np.generic, dtype: np.dtype[Any] | None = None) -> np.ndarray[Any, Any]:
+    """A C-contiguous copy, in another `dtype` where one is given. Its elements begin where a line of the cache does, if it has 64 KiB or more: vectors that kernels load
     from memory of NumPy's own, which begins anywhere, lie across two lines."""
-    result = empty(array.shape, array.dtype)
+    result = empty(array.shape, array.dtype if dtype is None else dtype)
     result[...] = array
     return result
+
+
+def on_lines(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array, or a copy where it has 64 KiB or more and does not begin where a line of the cache does: an array that is kept is
+    read more than once, and up to a half slower across lines."""
+    return copied(array) if array.nbytes >= SMALL and array.ctypes.data % LINE else array
 
 
 def memory_stats() -> dict[str, int]:

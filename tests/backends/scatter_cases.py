@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fuser.numpy as fnp
+from fuser.backends.triton import bucket_sums
 from fuser.ir.types import ArrayType
 
 Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
@@ -87,3 +88,26 @@ IN_ORDER: dict[str, Form] = {
     "least of rows of int32": case("min", "int32", 10, 901, 3),
     "replaced rows": case("set", "float32", 10, 301, 70),
 }
+
+# Sums that take buckets of rows: of one bucket and of several, of which each has one chunk of updates or more.
+IN_BUCKETS: dict[str, Form] = {
+    "sums of float32": case("add", "float32", 10, 903),
+    "sums of more of float32": case("add", "float32", 300, 2000),
+    "sums of float16": case("add", "float16", 40, 700),
+    "sums of bfloat16": case("add", "bfloat16", 16, 130),
+    "sums at one place of float32": (
+        lambda x, i, u: x.at[i * 0 + 17].add(u),
+        (of("float32", 40), of("int32", 700), of("float32", 700)),
+    ),
+    "sums of few of float32": case("add", "float32", 100, 3),
+    "sums of rows of float32": case("add", "float32", 11, 300, 3),  # which are no single numbers
+}
+
+
+def small_buckets(chunk: int) -> None:
+    """Have sums take buckets of 16 rows, and programs for each so many updates of one."""
+    bucket_sums.SHIFT, bucket_sums.PLACES, bucket_sums.BLOCK, bucket_sums.STEPS = 4, 16, 16, 2
+    bucket_sums.ADDED, bucket_sums.CHUNK, bucket_sums.PROGRAMS = 16, chunk, 3
+    bucket_sums.TOGETHER, bucket_sums.SCANNED, bucket_sums.FINISHED, bucket_sums.PARTS = 4, 4, 8, 2
+    bucket_sums.HEADROOM = 62 - 24 - (chunk + bucket_sums.BLOCK * bucket_sums.STEPS).bit_length()
+    bucket_sums.seconds = lambda rows, count: 0.0

@@ -17,6 +17,7 @@ import numpy as np
 
 import fuser
 from fuser.backends.triton import accumulators
+from tests.backends.scatter_cases import small_buckets
 
 ROWS = 9
 
@@ -36,9 +37,11 @@ def exact(x: np.ndarray, i: np.ndarray, u: np.ndarray) -> np.ndarray:
     return np.array([np.float32(float(s)) for s in sums])
 
 
-def main(scaled: bool) -> None:
-    if scaled:
+def main(form: str) -> None:
+    if form == "scaled":
         accumulators.EXACT_ELEMENTS = 0
+    if form == "buckets":
+        small_buckets(1024)
     random = np.random.default_rng(5)
     function = fuser.jit(lambda x, i, u: x.at[i].add(u))
     for seed in range(12):
@@ -65,4 +68,4 @@ def main(scaled: bool) -> None:
 
 
 if __name__ == "__main__":
-    main("scaled" in sys.argv)
+    main(sys.argv[-1])

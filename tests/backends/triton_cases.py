@@ -27,7 +27,7 @@ from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.backends.order_cases import ORDERS
 from tests.backends.product_cases import PRODUCTS
 from tests.backends.reduced_product_cases import REDUCED_PRODUCTS
-from tests.backends.scatter_cases import COUNTED, IN_ORDER, SCATTERS
+from tests.backends.scatter_cases import COUNTED, IN_BUCKETS, IN_ORDER, SCATTERS, small_buckets
 from tests.backends.selection_cases import SELECTIONS
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
@@ -313,6 +313,7 @@ DRAWN: dict[str, tuple[dict[str, Any], Callable[[str, Any], bool], Callable[[], 
     "selections": (SELECTIONS, lambda name, types: any(w in name for w in ("rounds", "float", "half")), None),
     "scatters": (SCATTERS, lambda name, types: name.split()[-1] in ("float32", "bfloat16", "float64"), None),
     "counted scatters": (COUNTED, lambda name, types: "float" in name, None),
+    "scatters by buckets": (IN_BUCKETS, lambda name, types: "float" in name, lambda: small_buckets(64)),
     "scatters in order": (IN_ORDER, lambda name, types: False, in_order),
     "long": (LONG, lambda name, types: all(t.dtype.kind == "f" for t in types), shrink),
 }

@@ -92,3 +92,33 @@ def test_a_while_that_reads_what_it_overwrites() -> None:
 
     for a, b in zip(fuser.jit(lambda *s: run(fuser.lax, *s))(*state), jax.jit(lambda *s: run(jax.lax, *s))(*state)):
         np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+NUMBERS = {
+    "one after the other": lambda np, i, a, b, x: (i + 1, b, a + np.tanh(b), x.at[i % 7].add(a)),
+    "swapped": lambda np, i, a, b, x: (i + 1, b * 0.5 + x[0], a - x[i % 7], x.at[i % 7].set(b)),
+    "the same twice": lambda np, i, a, b, x: (i + 1, a + b, a + b, x.at[i % 7].mul(a)),
+    "at what is carried": lambda np, i, a, b, x: ((i + x[i % 7].astype(int)) % 5, b + x[i % 3], a, x.at[i].set(a - b)),
+    "of products": lambda np, i, a, b, x: (i + 1, (x @ x)[None][0], np.sin(a) * b, x.at[i % 7].set(np.cos(x @ x))),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("kind", ["while", "scan"])
+def test_numbers_that_are_carried_beside_arrays(name, kind) -> None:
+    """A native loop keeps them in variables: steps read the old ones until all new ones are computed."""
+    import jax
+
+    def run(module, i, a, b, x):
+        step = lambda s: NUMBERS[name](module.numpy, *s)
+        if kind == "scan":
+            return module.lax.scan(lambda s, _: (step(s), (s[1], s[3][0])), (i, a, b, x), None, length=9)
+        state = module.lax.while_loop(lambda s: s[0] < 9, lambda s: (s[0] + 1, step(s[1])), (0, (i, a, b, x)))
+        return state, state
+
+    state = np.int32(1), np.float32(0.3), np.float32(-0.7), np.linspace(0.1, 2.9, 7, dtype=np.float32)
+    for args in (state, (*state[:2], state[1], state[3])):
+        results = fuser.jit(lambda *s: run(fuser, *s))(*args)
+        expected = jax.jit(lambda *s: run(jax, *s))(*args)
+        for ours, theirs in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-4, atol=1e-5)

@@ -184,6 +184,13 @@ def form_of(eqn: Eqn) -> Form | None:
     return form if _seconds(form, rows, width, count) < _ordered_seconds(rows, width, count) else None
 
 
+def least_seconds(eqn: Eqn) -> float:
+    """Of a combination of rows by atomics on memory, or in the order of their targets where that takes less."""
+    (rows, width), count = eqn.invars[0].aval.shape, eqn.invars[1].aval.size
+    form = form_of(eqn)
+    return _ordered_seconds(rows, width, count) if form is None else _seconds(form, rows, width, count)
+
+
 def _seconds(form: Form, rows: int, width: int, count: int) -> float:
     """Of a combination by atomics: of each update, or of each row of them; and of the words, which are cleared and read."""
     size, updates = (rows, count) if form.name == "replace" else (rows * width, count * width)

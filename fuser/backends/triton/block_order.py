@@ -130,7 +130,7 @@ def assembly(held: int, warps: int, bits: int = 8) -> str:
     place, digit = (lambda n: f"${2 * held + n}"), (lambda n: f"${held + n}")
     lines = [
         ".reg .b32 thread, lane, warp, own, places, counters, elements, bin, same, before, found, count, sum, step, base, below;",
-        f".reg .b32 %digit<{held}>, %rank<{held}>, %tally<{of_thread * warps}>;",
+        f".reg .b32 %digit<{held}>, %tally<{of_thread * warps}>;",
         ".reg .pred first, inside;",
         f".shared .align 16 .b8 order_places[{4 * held * warps * WARP}];",
         f".shared .align 16 .b8 order_bins[{4 * BINS * warps}];",
@@ -165,16 +165,19 @@ def assembly(held: int, warps: int, bits: int = 8) -> str:
             "@first st.shared.u32 [bin], count;",
             "bar.warp.sync 0xffffffff;",
             "popc.b32 before, before;",
-            f"add.u32 %rank{n}, found, before;",
+            "add.u32 found, found, before;",
+            f"mad.lo.u32 %digit{n}, found, {BINS}, %digit{n};",  # from here on the rank above the digit, in one register
         ]
     lines += ["bar.sync 0;", *_placed(warps, of_thread), "bar.sync 0;"]
     for n in numbers:
         lines += [
-            f"mad.lo.u32 bin, %digit{n}, 4, own;",
+            f"and.b32 count, %digit{n}, {BINS - 1};",
+            "mad.lo.u32 bin, count, 4, own;",
             "ld.shared.u32 found, [bin];",
-            f"add.u32 found, found, %rank{n};",
+            f"shr.u32 before, %digit{n}, 8;",
+            "add.u32 found, found, before;",
             "mad.lo.u32 bin, found, 4, places;",
-            f"mad.lo.u32 count, %digit{n}, 65536, elements;",
+            "mad.lo.u32 count, count, 65536, elements;",
             f"add.u32 count, count, {WARP * n};",
             "st.shared.u32 [bin], count;",
         ]

@@ -27,7 +27,7 @@ from fuser.partition.group import FusionGroup, Refusal
 SHORT = 4096  # elements of a row that one program orders in registers
 LARGE, ROW_HELD = 1024, 32  # elements of a row that has a program alone, and those of a thread
 # Elements that a program counts or moves, its warps, and the most registers of a thread (0: as many as it takes), as they were fastest on an H200.
-PAIRS, KEYS, SMALL = (2048, 4, 0), (4096, 8, 64), (1024, 4, 0)
+PAIRS, KEYS, SMALL = (2048, 4, 80), (4096, 8, 64), (1024, 4, 0)
 FEW = 1 << 19  # elements up to which smaller blocks give more programs
 GROUPS = 2048  # groups of blocks from which on each is of more blocks
 MOST_TOGETHER = 16  # blocks of a group at most
@@ -185,14 +185,14 @@ def move_digits(keys, positions, befores, group_befores, totals, new_keys, new_p
     before = tl.load(befores + tl.program_id(0) * DIGITS + digits)
     before += tl.load(group_befores + (row * groups + block // TOGETHER) * DIGITS + digits)
     first = tl.cumsum(total, 0) - total + before
-    place = start + (tl.gather(first, digit, 0) + lane)
+    place = tl.gather(first, digit, 0) + lane
     if KEYS:
-        tl.store(new_keys + place, tl.gather(key, source, 0), mask=inside)
+        tl.store(new_keys + start + place, tl.gather(key, source, 0), mask=inside)
     if POSITIONS:
         position = block * BLOCK + source
         if not FIRST:
             position = tl.gather(tl.load(positions + start + column, mask=inside, other=0), source, 0)
-        tl.store(new_positions + place, position, mask=inside)
+        tl.store(new_positions + start + place, position, mask=inside)
 '''
 
 

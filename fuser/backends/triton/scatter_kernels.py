@@ -1,5 +1,5 @@
 """Rows combined at targets that repeat. One row for all targets is combined by their counts (target_counts.py), several by atomics of whole
-numbers (accumulators.py) where that takes less; else targets are ordered, and each run of equal ones is reduced by a segmented scan.
+numbers (accumulators.py), or sums of many by buckets of rows (bucket_sums.py), where that takes less; else targets are ordered, and each run of equal ones is reduced by a segmented scan.
 
 A block of updates scans its part of the runs, and finishes those that begin and end in it. What a run has beyond a block is carried
 from block to block by a scan of the blocks' last totals, and a last launch finishes the runs that end in a block where they did not
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton import accumulators, radix_sort, spell, target_counts
+from fuser.backends.triton import accumulators, bucket_sums, radix_sort, spell, target_counts
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex, is_inexact, short_dtype
@@ -22,6 +22,7 @@ from fuser.partition.group import FusionGroup, Refusal
 
 TILE = 2048  # elements of a block of updates
 WIDEST = 64  # columns of one
+CARRIED = 8  # columns of a program that carries totals from block to block: few, as it goes over all blocks
 COPIED = 1024  # elements that one program copies
 MOST_TARGETS = 1 << 30  # that int32 counts, and those of a block beyond
 
@@ -206,6 +207,8 @@ class _Source:
         arrays = self.operand, self.targets, self.updates, self.out
         if target_counts.counts(eqn):
             texts, launches = target_counts.launches(eqn, *arrays, self.buffers)
+        elif bucket_sums.sums(eqn):
+            texts, launches = bucket_sums.launches(eqn, *arrays, self.buffers)
         elif not eqn.params["unique"] and (form := accumulators.form_of(eqn)) is not None:
             texts, launches = accumulators.launches(eqn, form, *arrays, self.buffers)
         elif eqn.params["unique"]:
@@ -280,9 +283,12 @@ class _Source:
         constants = {"BLOCK": self.block, "BLOCKS": TILE // self.columns, "COLUMNS": self.columns}
         sizes = (self.blocks, self.length, self.width)
         groups = -(-self.blocks // constants["BLOCKS"])
+        narrow = min(self.columns, CARRIED)
+        carrying = {"BLOCK": self.block, "BLOCKS": TILE // narrow, "COLUMNS": narrow}
+        programs = -(-self.width // narrow)
         return [
             first,
-            Launch("carry_blocks", (ordered, tails, carries), (*sizes, self.rows), constants, self.tiles, 8),
+            Launch("carry_blocks", (ordered, tails, carries), (*sizes, self.rows), carrying, programs, 8),
             Launch(
                 "finish_heads",
                 (ordered, heads, carries, self.out),

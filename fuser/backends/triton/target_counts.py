@@ -1,37 +1,61 @@
 """One row of updates combined at targets that repeat: what comes of an element depends on how often its row is a target.
 
-Targets of few rows are counted by each program in registers and shared memory, those of more by atomics of whole numbers; the counts of all
-programs, or of all copies, are added, and each element is combined with its update as often as that says.
+Each program counts targets in words of its own (shared_words.py), of rows that are too many for these by several programs that read the same targets; of
+more by atomics of whole numbers. The counts of all programs, or of all copies, are added, and each element is combined with its update as often as that says.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from fuser.backends.triton import accumulators, radix_sort, spell
+from fuser.backends.triton import accumulators, radix_sort, shared_words, spell
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn
 from fuser.ir.types import is_inexact
 
 COUNT = np.dtype("int32")
 TILE, WARPS = 4096, 8  # targets that a program counts at once
-PROGRAMS = 1056  # that count: several for each multiprocessor, so that few of their counts are added
-FEWEST = 16  # rows of a histogram in registers
+WORDS = shared_words.BYTES // 4  # rows that a program counts in shared memory
+PROGRAMS = 1056  # that count: eight for each multiprocessor, where shared memory has their words, so that few of their counts are added
+HALF = WORDS // 2  # words of a program of which so many fit
+FEWEST = 16  # rows of a histogram in registers, where no words of shared memory are taken
+MOST_ROWS = 2750  # of one
 FINISHED = 512  # elements, or counts, of a program that finishes them
-# Seconds of a target that is counted among so many rows: what Triton 3.6 takes, which compares the bits of a warp's targets.
-COUNTED, COUNTED_BY_ROW = 1e-12, 4e-15
+COUNTED = 1.5e-12  # seconds of a target that one of some programs counts, from the second cache on; an estimate
 
 PRIVATE_TEXT = '''
-@triton.jit(do_not_specialize=["length", "rows", "tiles"])
-def count_targets(targets, counts, length, rows, tiles, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """How often each row is among the targets that a program reads: counts[program, row]."""
-    found = tl.zeros((ROWS,), tl.int32)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        place = tile * BLOCK + tl.arange(0, BLOCK)
-        target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
-        found += tl.histogram(target.to(tl.int32, bitcast=True), ROWS, mask=target < rows.to(tl.uint32))
-    row = tl.arange(0, ROWS)
-    tl.store(counts + tl.program_id(0) * rows + row, found, mask=row < rows)
+@triton.jit(do_not_specialize=["length", "rows", "tiles", "groups"])
+def count_targets(targets, counts, length, rows, tiles, groups, BLOCK: tl.constexpr, ROWS: tl.constexpr, COUNTED: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+    """How often each of some rows is among the targets that a program reads: counts[part, row]. A group of programs reads the same targets."""
+    part, first = tl.program_id(0) // groups, tl.program_id(0) % groups * COUNTED
+    own = counts + part.to(tl.int64) * rows + first
+    size = tl.minimum(rows - first, COUNTED)
+    if PTX or ROWS == 0:
+        base = shared_words(ASSEMBLY, PTX)
+        lane = tl.arange(0, BLOCK)
+        for start in range(0, size, BLOCK):
+            set_word(base, own, start + lane, lane * 0, start + lane < size, PTX)
+        all_threads(PTX)
+        for tile in range(part, tiles, tl.num_programs(0) // groups):
+            place = tile * BLOCK + lane
+            target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF) - first.to(tl.uint32)
+            inside = (place < length) & (target < size.to(tl.uint32))
+            add_word(base, own, target.to(tl.int32), lane * 0 + 1, inside, PTX)
+        all_threads(PTX)
+        if PTX:
+            for start in range(0, size, BLOCK):
+                inside = start + lane < size
+                tl.store(own + start + lane, word_at(base, own, start + lane, inside, PTX), mask=inside)
+    else:
+        found = tl.zeros((ROWS,), tl.int32)
+        for tile in range(part, tiles, tl.num_programs(0)):
+            place = tile * BLOCK + tl.arange(0, BLOCK)
+            target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
+            found += tl.histogram(target.to(tl.int32, bitcast=True), ROWS, mask=target < rows.to(tl.uint32))
+        row = tl.arange(0, ROWS)
+        tl.store(own + row, found, mask=row < rows)
 '''
 
 ATOMIC_TEXT = '''
@@ -77,8 +101,8 @@ def counts(eqn: Eqn) -> bool:
 
 
 def private(rows: int) -> bool:
-    """Whether each program has counts of its own, which takes less than atomics."""
-    return COUNTED + COUNTED_BY_ROW * rows < accumulators.CACHED
+    """Whether each program has counts of its own, of all rows or of some, which takes less than atomics on memory."""
+    return COUNTED * -(-rows // WORDS) < accumulators.CACHED
 
 
 def launches(
@@ -89,10 +113,15 @@ def launches(
     made: list[Launch] = []
     tiles = -(-length // TILE)
     if private(rows):
-        text, parts = PRIVATE_TEXT, min(tiles, PROGRAMS)
+        text, groups = f"{shared_words.TEXT}\n\n{PRIVATE_TEXT.strip()}", -(-rows // WORDS)
+        words = min(WORDS, max(FEWEST, 1 << (rows - 1).bit_length()))
+        parts = min(tiles, (PROGRAMS if words <= HALF else PROGRAMS // 2) // groups)
         counted = buffers.take(parts * rows, COUNT)
-        constants = {"BLOCK": TILE, "ROWS": max(FEWEST, 1 << (rows - 1).bit_length())}
-        made.append(Launch("count_targets", (targets, counted), (length, rows, tiles), constants, parts, WARPS))
+        in_registers = max(FEWEST, 1 << (rows - 1).bit_length()) if rows <= MOST_ROWS else 0
+        constants: dict[str, Any] = {"BLOCK": TILE, "ROWS": in_registers, "COUNTED": WORDS}
+        constants |= {"ASSEMBLY": shared_words.assembly(words), "PTX": False}
+        sizes = (length, rows, tiles, groups)
+        made.append(Launch("count_targets", (targets, counted), sizes, constants, parts * groups, WARPS))
     else:
         text, parts = f"{accumulators.CLEAR_TEXT}\n\n{ATOMIC_TEXT.strip()}", accumulators.copies_of(rows, tiles)
         counted = buffers.take(parts * rows, COUNT)

@@ -35,6 +35,7 @@ from fuser.backends.c.function import (
 from fuser.backends.c.library import on_demand
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.types import ArrayType, is_complex
 from fuser.kernel.schedule import Schedule
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
 from fuser.partition.axes import Views
@@ -98,6 +99,9 @@ class Frame:
         arena = driver.reserve(self.plan.arena)
         for slot in self.plan.slots:
             if slot.index in fixed:
+                continue
+            if single(slot.aval):
+                driver.line(f"{self.at(slot.index)} = &{driver.variable(slot.aval, f'{self.name}{slot.index}')};")
                 continue
             offset = self.plan.offsets.get(slot.index)
             place = driver.reserve(slot.aval.nbytes) if offset is None else arena + offset
@@ -192,6 +196,17 @@ class Driver(Builder):
         self.sizes[0] += padded(size)
         return place
 
+    def variable(self, aval: ArrayType, name: str) -> str:
+        """Declare a variable for one number, which compilers keep in a register where all that reads it is in this function."""
+        self.line(f"{spell.storage(aval.dtype)} {name};")
+        return name
+
+    def place(self, aval: ArrayType, name: str) -> str:
+        """The address of a variable, or of so many bytes in the block."""
+        if single(aval):
+            return f"&{self.variable(aval, name)}"
+        return f"block_at + {self.size(self.reserve(aval.nbytes))}"
+
     def take(self, source: KernelSource) -> tuple[Symbol, int]:
         """Take a kernel's functions in; gives its name and the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
@@ -255,6 +270,8 @@ class Carries:
         assert driver.group.buffers is not None, f"{driver.group.name} has no loop buffers: see with_loop_buffers"
         self.buffers = driver.group.buffers
         self.slots, self.in_place = self.buffers.slots, self.buffers.in_place
+        # Carries of one number are variables: written in place, or assigned to when a step has computed all of them.
+        self.numbers = {n for n in {*self.buffers.double, *self.in_place} if single(initial[n].aval)}
         wanted = body.outputs[len(self.slots) + len(self.buffers.rows) :]  # by the updates
         self.parts = set(wanted) - {*self.buffers.rows, *self.slots.values()}
 
@@ -263,17 +280,22 @@ class Carries:
         driver = self.driver
         for n, operand in enumerate(self.initial):
             driver.line(f"void *now{n} = {driver.operand(operand)};")
-            if n not in self.slots or n in self.in_place:
+            if n in self.numbers:
+                held = driver.variable(operand.aval, f"held{n}")
+                driver.line(f"{held} = *(const {spell.storage(operand.aval.dtype)} *)now{n};")
+                driver.line(f"now{n} = &{held};")
+            elif n not in self.slots or n in self.in_place:
                 driver.copy(driver.result(n), f"now{n}", driver.size(operand.aval.nbytes))
                 driver.line(f"now{n} = {driver.result(n)};")
         for n in sorted(self.in_place):
             driver.line(f"{self.body.at(self.slots[n])} = now{n};")
-        for n in self.buffers.double:
+        for n in self._assigned():
+            driver.line(f"{self.body.at(self.slots[n])} = &{driver.variable(self.initial[n].aval, f'next{n}')};")
+        for n in self._alternating():
             back = driver.reserve(self.initial[n].aval.nbytes)
             driver.line(f"void *const back{n} = block_at + {driver.size(back)};")
         for slot in sorted(self.parts):
-            place = driver.reserve(self.body.plan.slots[slot].aval.nbytes)
-            driver.line(f"{self.body.at(slot)} = block_at + {driver.size(place)};")
+            driver.line(f"{self.body.at(slot)} = {driver.place(self.body.plan.slots[slot].aval, f'part{slot}')};")
 
     def read(self, frame: Frame, first: int) -> None:
         """Point a frame's inputs from `first` on at the present carry."""
@@ -282,22 +304,35 @@ class Carries:
 
     def target(self, even: str) -> None:
         """Point the body's outputs at the memory that is free; `even` is when that is the result's."""
-        for n in self.buffers.double:
+        for n in self._alternating():
             self.driver.line(f"{self.body.at(self.slots[n])} = {even} ? {self.driver.result(n)} : back{n};")
 
     def advance(self) -> None:
         """Write the parts that were computed, and go on to the new carry."""
         for update in self.buffers.updated.updates:
             self._write(update)
+        held = {self.slots[n]: n for n in self._assigned()}
         for n in self._moved():
-            self.driver.line(f"now{n} = {self.body.at(self.slots[n])};")
+            slot = self.slots[n]
+            if n not in self.numbers:
+                self.driver.line(f"now{n} = {f'&held{held[slot]}' if slot in held else self.body.at(slot)};")
+        for n in held.values():
+            self.driver.line(f"held{n} = next{n};")
 
     def finish(self) -> None:
         """Copy what is not yet in the result's memory."""
-        for n in self._moved():
+        for n in sorted({*self._moved(), *self.numbers}):
             size = self.driver.size(self.initial[n].aval.nbytes)
             result = self.driver.result(n)
             self.driver.do(f"if (now{n} != {result}) {{}}({result}, now{n}, {size});", MEMCPY)
+
+    def _assigned(self) -> list[int]:
+        """The carries of one number of which a step may read the old one when the new one has been computed."""
+        return [n for n in self.buffers.double if n in self.numbers]
+
+    def _alternating(self) -> list[int]:
+        """The carries that lie in the result's memory and in a back buffer in turn."""
+        return [n for n in self.buffers.double if n not in self.numbers]
 
     def _moved(self) -> list[int]:
         """The carries that lie elsewhere after a step."""
@@ -399,8 +434,7 @@ class WhileDriver(Driver):
         test.declare()
         body.declare()
         for slot in dict.fromkeys(test.outputs):
-            place = self.reserve(test.plan.slots[slot].aval.nbytes)
-            self.line(f"{test.at(slot)} = block_at + {self.size(place)};")
+            self.line(f"{test.at(slot)} = {self.place(test.plan.slots[slot].aval, f'given{slot}')};")
         if with_lanes:
             self.line(f"{body.at(body.inputs[0])} = {test.at(test.outputs[1])};")
         for n in range(test_consts):
@@ -448,6 +482,11 @@ class CondDriver(Driver):
 
 
 DRIVERS = {scan_p: ScanDriver, while_p: WhileDriver, cond_p: CondDriver}
+
+
+def single(aval: ArrayType) -> bool:
+    """Whether a value is one number that a variable of C holds."""
+    return all(type(extent) is int and extent == 1 for extent in aval.shape) and not is_complex(aval.dtype)
 
 
 def _loops_within(group: FusionGroup) -> int:

@@ -115,7 +115,7 @@ class Elementwise(Emitter):
             self._piece(self.pieces[self.cut], spans)
             return
         count = self.loops.count(tuple(self.order[:-1]))
-        self.outer = self.order[0] if count >= OUTER and self.across is None else self.vector
+        self.outer = self._longest() if count >= OUTER and self.across is None else self.vector
         if self.dealt:
             functions = map(Symbol, ("omp_get_thread_num", "omp_get_num_threads"))
             extent, thread, threads = self.extents[self.outer], *functions
@@ -125,6 +125,12 @@ class Elementwise(Emitter):
             self._nest(self.cut, 0, ())
         else:
             self._in_blocks_of(self.across)
+
+    def _longest(self) -> Axis:
+        """The axis around the vector whose iterations threads share: the first with enough of them, else the longest."""
+        around = self.order[:-1]
+        found = next((axis for axis in around if self.loops.extents[axis] >= ENOUGH), None)
+        return found or max(around, key=lambda axis: self.loops.extents[axis])
 
     def most_alone(self) -> int:
         return min(most_alone(leaf.nodes, leaf.stores, TARGET) for leaf in self.cut.whole)

@@ -39,6 +39,7 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.operands import needed
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
+ENOUGH = 128  # chunks that leave no thread much longer at work than others
 CHUNK = 8192  # reduced elements in one chunk, at least
 MOST_CHUNKS = 1024
 IDEMPOTENT = frozenset(("max", "min", "and", "or"))  # reductions that may take an element in twice
@@ -443,6 +444,16 @@ class SplitInnerReduction(InnerReduction):
     """Few long rows: each sweep runs in parallel over chunks of the outermost reduced axis, then combines the chunks' results."""
 
     team = False
+
+    def _order(self) -> list[Axis]:
+        """As the loops nest, the axis of chunks first: the first with enough iterations for all threads, else the longest. What
+        reports positions takes elements in their order."""
+        order = super()._order()
+        if len(order) < 3 or any(r.attr.positional for sweep in self.kernel.sweeps for r in sweep.reductions):
+            return order
+        around, extents = order[:-1], self.loops.extents
+        first = next((a for a in around if extents[a] >= ENOUGH), None) or max(around, key=lambda a: extents[a])
+        return [first, *(axis for axis in order if axis is not first)]
 
     def form(self) -> None:
         for axis in self.loops.parallel:
