@@ -137,9 +137,9 @@ def held_column_tile(rows: int, width: int, itemsize: int, held: int) -> Tile | 
     with `held` words an element kept; None where they are too long. Walked along, all columns together are more than a cache keeps from one
     sweep to the next."""
     columns = 1 << (rows - 1).bit_length()
-    beside = min(32, LONGEST_ROW // columns)
+    beside = max(SECTOR_PAIR // itemsize, min(32, LONGEST_ROW // 2 // columns))
     words = beside * columns * max(1, held)
-    if rows <= LONGEST_COLUMN or min(beside, width) * itemsize < SECTOR_PAIR or words > 2 * LONGEST_ROW:
+    if rows <= LONGEST_COLUMN or width < beside or beside * columns > LONGEST_ROW or words > 2 * LONGEST_ROW:
         return None
     return Tile(beside, columns, words // (32 * _HELD), True)
 
