@@ -112,4 +112,7 @@ PRODUCTS: dict[str, Form] = {
 # What a case is asked to run by, where its sizes alone would choose something else.
 SCHEDULES = {
     "parts of a batch's last blocks": Schedule(tile=(16, 64), stream_k=132),
+    "softmax of 3000, read ahead": Schedule(stages=3),
+    "layer norm of 3000, read ahead": Schedule(stages=3),
+    "cross-entropy of 3000, read ahead": Schedule(stages=3),
 }

@@ -32,8 +32,8 @@ def forms(*arguments: Any) -> list[str]:
 
 
 def test_which_rows_keep_16_bits() -> None:
-    assert forms(softmax, 400, 32768)[0] == "kept"
-    assert forms(softmax, 400, 20000)[0] == "kept"
+    assert forms(softmax, 1024, 32768)[0] == "kept"
+    assert forms(softmax, 1024, 20000)[0] == "kept"
     for rows, columns, dtype in ((1024, 16384, bfloat16), (1024, 32768, np.float32)):
         assert "kept" not in forms(softmax, rows, columns, dtype)
     wide = lambda x: (lambda e: e / e.sum(-1, keepdims=True))(fnp.exp(x.astype("float32")))
@@ -42,7 +42,7 @@ def test_which_rows_keep_16_bits() -> None:
 
 @pytest.mark.slow
 def test_two_rows_fit_on_a_multiprocessor() -> None:
-    (launch,) = machine_code.of_source(source(softmax, 400, 32768), 400 << 15, MACHINES["cuda:90"])
+    (launch,) = machine_code.of_source(source(softmax, 1024, 32768), 1 << 25, MACHINES["cuda:90"])
     assert launch.name.endswith("kept") and launch.code.spills == 0
     assert machine_code.at_once(32 * launch.warps, launch.code.registers, launch.code.shared) == 2
     assert (launch.code.load_bits, launch.code.store_bits) == (128, 128)

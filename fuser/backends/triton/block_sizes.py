@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fuser.backends.triton.product_cost import LATENCY, START
+from fuser.backends.triton.target import TARGET
 from fuser.kernel.schedule import Schedule
 
 FLAT = 1024  # elements of 4 bytes of a program that runs along one axis
@@ -53,7 +55,10 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
-_HELD_OF_FEW = 8  # the same of rows too few to give each multiprocessor one, whose time is that of one row
+_LEAST_OF_FEW = (
+    8  # the same at least of rows too few to give each multiprocessor one, which take a warp of each scheduler
+)
+_SCHEDULERS = 4  # of a multiprocessor: more warps only repeat what a row costs each, by their machine code
 _ROW_WARPS = (
     8  # of rows that such threads hold; longer ones take all that there are, with so few registers that two rows fit
 )
@@ -64,7 +69,6 @@ _LONGEST_SHARED = 512  # elements up to which several rows share a warp
 
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
 LONE_ROW = Tile(1, 16384, 32, True)  # the same of rows that have a multiprocessor each
-_LONE_STEPS = 4  # of these, which take no longer than a second launch that combines what programs have made of chunks
 _COLUMNS = (
     (4, Tile(256, 4, 4)),
     (16, Tile(128, 16, 4)),
@@ -116,8 +120,10 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, to
             blocks, rest = (2, 0) if rest == block else (1, rest)
     filled = block if 0 < rest <= block // 4 else width
     few = 0 < rows <= FEW // 2 and width > _LONGEST_SHARED
-    warps = max(1, filled // (32 * (_HELD_OF_FEW if few else _HELD)))
-    warps = warps if warps <= _ROW_WARPS or (few and warps <= MOST_WARPS) else MOST_WARPS
+    warps = max(1, filled // (32 * _HELD))
+    if few:
+        warps = max(warps, min(_SCHEDULERS, filled // (32 * _LEAST_OF_FEW)))
+    warps = warps if warps <= _ROW_WARPS else MOST_WARPS
     return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest, blocks)
 
 
@@ -131,9 +137,9 @@ def held_column_tile(rows: int, width: int, itemsize: int, held: int) -> Tile | 
     with `held` words an element kept; None where they are too long. Walked along, all columns together are more than a cache keeps from one
     sweep to the next."""
     columns = 1 << (rows - 1).bit_length()
-    beside = min(32, LONGEST_ROW // columns)
+    beside = max(SECTOR_PAIR // itemsize, min(32, LONGEST_ROW // 2 // columns))
     words = beside * columns * max(1, held)
-    if rows <= LONGEST_COLUMN or min(beside, width) * itemsize < SECTOR_PAIR or words > 2 * LONGEST_ROW:
+    if rows <= LONGEST_COLUMN or width < beside or beside * columns > LONGEST_ROW or words > 2 * LONGEST_ROW:
         return None
     return Tile(beside, columns, words // (32 * _HELD), True)
 
@@ -151,8 +157,13 @@ def long_row_tile(itemsize: int) -> Tile:
 
 
 def lone(programs: int, reduced: int) -> bool:
-    """Whether rows longer than a program holds, and fewer than there are multiprocessors, are walked along by a program each, in one launch."""
-    return programs <= FEW // 2 and reduced <= _LONE_STEPS * LONE_ROW.columns
+    """Whether rows longer than a program holds are walked along by a program each, in one launch: where their steps, which wait for memory one
+    after another, take no longer than those of chunks and the launch that combines these, and memory takes less than a launch."""
+    shared_out = chunks(programs, reduced, LONG_ROW)
+    if programs > FEW // 2 or 4 * programs * reduced > START * TARGET.levels[-1].bandwidth:
+        return False
+    steps = -(-reduced // LONE_ROW.columns)
+    return shared_out is None or steps <= START / LATENCY + shared_out.length // LONG_ROW.columns + 1
 
 
 def long_column_tile(width: int) -> Tile:

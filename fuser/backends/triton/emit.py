@@ -32,6 +32,9 @@ from fuser.kernel.sum_digits import with_unrounded_sums
 from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup
 
+COLUMN_REGISTERS = (
+    64  # of a thread that holds 32 elements of columns: blocks of 64 KB, two of which are to be on a multiprocessor
+)
 WIDE_ENOUGH = 8  # columns side by side from which a block takes them along memory
 
 
@@ -56,7 +59,7 @@ def _of_launch(launch: Launch) -> Schedule:
     return Schedule(
         tile=tile,
         warps=launch.warps,
-        stages=launch.stages,
+        stages=sizes.get("STAGES", launch.stages),
         split_k=launch.split_k,
         stream_k=launch.stream_k,
         grid=(launch.grid,),
@@ -116,7 +119,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         return [columns], {}
     if tile is not None:
         tile = tile.asked(asked, reduced)
-        return [(whole_rows if along_rows or asked.tile else whole_or_pipelined)(kernel, loops, tile)], {}
+        return [whole_or_pipelined(kernel, loops, tile, None if along_rows or scans else asked.stages)], {}
     long_row = not along_rows and not asked.tile
     widest_read = (
         4
@@ -151,5 +154,7 @@ def _held_columns(kernel: Kernel, loops: Loops, walked: Kernel, relative: Relati
         return None
     whole = whole_rows(kernel, loops, tile)
     more = replace(whole.launch, warps=min(tiles.MOST_WARPS, 2 * tile.warps))
+    large = tile.size > tiles.LONGEST_ROW // 2
+    choices = [replace(whole.launch, registers=COLUMN_REGISTERS)] if large else [whole.launch, more]
     walk = LongRows(walked, loops, f"{kernel.name}_walked", tiles.long_column_tile(sizes[1]), relative)
-    return either([whole.with_choices([whole.launch, more]), walk.write()])
+    return either([whole.with_choices(choices), walk.write()])

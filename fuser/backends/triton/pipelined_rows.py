@@ -2,54 +2,54 @@
 
 Where registers hold one long row, or two, little is on its way from memory while a program reduces and writes it; shared memory has room
 for what comes next. As many programs as run at once take one row after another. What shared memory has no room for, and what all rows
-share, is read when it is needed.
+share, is read when it is needed. No plan has this form unless a schedule asks for stages or measurements choose it (`tuning.py`): short rows
+were slower so, long ones have not been measured.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.backends.triton.block_sizes import FEW, MOST_WARPS, Tile
+from fuser.backends.triton.block_sizes import Tile
 from fuser.backends.triton.emitter import Function, either
 from fuser.backends.triton.reductions import COLUMN, ROW, Rows, whole_rows
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 
-AHEAD = 2  # rows that are being read while one is reduced
-AHEAD_BYTES = 224 << 10  # of shared memory for these, where a program has all that a multiprocessor of an H100 gives
-LONG_BYTES = 48 << 10  # of what is read of a row, from which two rows are as many as a multiprocessor holds
+AHEAD_BYTES = (
+    224 << 10
+)  # of shared memory for rows ahead, where a program has all that a multiprocessor of an H100 gives
 PARTS = 4  # of such a row, of which those are read ahead that shared memory has room for, three at least
 ACCESS = 16  # bytes that a thread reads at once
 
 
-def whole_or_pipelined(kernel: Kernel, loops: Loops, tile: Tile) -> Function:
-    """The function of rows that a program holds, by programs that read ahead where rows are long and each takes several; where a GPU has no
-    shared memory for that, one row a program."""
+def whole_or_pipelined(kernel: Kernel, loops: Loops, tile: Tile, stages: int | None) -> Function:
+    """The function of rows that a program holds; of `stages` > 1, where rows can be read so many less one ahead, that, and one row a program
+    where a GPU has no shared memory for it."""
     plain = whole_rows(kernel, loops, tile)
-    parts = _read_ahead(kernel, loops, tile)
+    parts = _parts(kernel, loops, tile, stages - 1) if stages and stages > 1 else None
     if parts is None:
         return plain
     return either([PipelinedRows(kernel, loops, f"{kernel.name}_ahead", *parts).write(), plain])
 
 
-def _read_ahead(kernel: Kernel, loops: Loops, tile: Tile) -> tuple[Tile, int, int] | None:
-    """The tile of a long row in parts, how many rows are read ahead, and how many of the last parts are not; None where plain programs do."""
-    columns, rows = loops.count(loops.reduced), loops.count(loops.parallel)
+def _parts(kernel: Kernel, loops: Loops, tile: Tile, ahead: int) -> tuple[Tile, int, int] | None:
+    """The tile of a row in parts, how many rows are read ahead, and how many of the last parts are not; None where most of a row could not be."""
+    columns = loops.count(loops.reduced)
     varies = lambda index, axes: any(index.coefficient(axis) for axis in axes)
     loads = [node.attr for node in kernel.nodes if node.op == "load" and not node.args]
     own = {a.param for a in loads if varies(a.offset, loops.parallel) and varies(a.offset, loops.reduced)}
     sizes = [kernel.params[n].dtype.itemsize for n in own]
-    if tile.rows > 1 or tile.warps != MOST_WARPS or rows < 2 * FEW or columns * sum(sizes) < LONG_BYTES:
+    # Shared memory is written by whole accesses alone.
+    if tile.rows > 1 or not sizes or any(columns * size % ACCESS for size in sizes):
         return None
-    if any(columns * size % ACCESS for size in sizes):  # shared memory is written by whole accesses alone
-        return None
-    block = max((1 << (columns - 1).bit_length()) // PARTS, 32 * MOST_WARPS * ACCESS // min(sizes))
+    block = max((1 << (columns - 1).bit_length()) // PARTS, 32 * tile.warps * ACCESS // min(sizes))
     blocks = -(-columns // block)
-    late = max(0, blocks - AHEAD_BYTES // (AHEAD * block * sum(sizes)))
+    late = max(0, blocks - AHEAD_BYTES // (ahead * block * sum(sizes)))
     if PARTS * late > blocks:
         return None
-    return replace(tile, columns=block, blocks=blocks, rest=0), AHEAD, late
+    return replace(tile, columns=block, blocks=blocks, rest=0), ahead, late
 
 
 class PipelinedRows(Rows):

@@ -119,7 +119,8 @@ PRODUCT_TILE = (128, 256)  # the tile of most products
 # Those of float32, on the other units: warps, elements along k, share of the stated rate that one block on a multiprocessor reaches. Small
 # results are in small blocks, as one multiprocessor alone takes microseconds for a large one.
 SINGLES = {(16, 16): (4, 128, 0.16), (16, 32): (4, 64, 0.22), (32, 32): (4, 32, 0.31), (64, 64): (8, 16, 0.5)}
-SINGLE_STAGES = 4
+SINGLE_STAGES = 4  # of two the second is asked for when the first has been multiplied, and waited for whole
+LIBRARY_STAGES = 2  # of cuBLASLt's, by the times of small products
 SINGLE_LIBRARY = 1.7  # cuBLASLt reaches 0.85 where its kernels, which have no smaller blocks than 32 × 32, fill the GPU
 SMALLEST_OF_LIBRARY = 32 * 32
 
@@ -143,8 +144,9 @@ def library_seconds(extents: Extents) -> float:
     """What cuBLASLt is expected to take, which is called for exact products."""
     extents = replace(extents, tensor_float=False)
     faster, smallest = (LIBRARY, 0) if extents.on_matrix_units else (SINGLE_LIBRARY, SMALLEST_OF_LIBRARY)
+    staged = lambda tile: tile if extents.on_matrix_units else replace(tile, stages=LIBRARY_STAGES)
     return min(
-        seconds(extents, tile, division, rate * faster, REFERENCE)
+        seconds(extents, staged(tile), division, rate * faster, REFERENCE)
         for tile, rate in _tiles(extents)
         if tile.m * tile.n >= smallest
         for division in (_split(extents, tile, splits) for splits in _splits(extents, tile, REFERENCE, True))

@@ -42,6 +42,7 @@ BETTER = 0.97  # of the planned kernel's time that another one may take at most
 SAMPLES = 3
 SAMPLE_SECONDS = 2e-3
 MOST_CALLS = 1024  # of a sample
+LONG_WARPS = 8  # of a row, beyond which one or two are as many as a multiprocessor holds
 RANDOM = 1 << 20  # different numbers that arrays are filled with
 
 clock: Callable[[], float] = time.perf_counter  # seconds; tests put their own here
@@ -128,6 +129,8 @@ def _schedules(group: FusionGroup, planned: KernelSource) -> Iterator[Schedule]:
     made = planned.schedules[group.name]
     first = made.pieces[0] if made.pieces else made
     (rows, columns), warps = first.tile or (1, 1), first.warps or 4
+    if group.kind is Kind.REDUCTION and rows == 1 and warps > LONG_WARPS:
+        yield from (Schedule(stages=stages) for stages in (3, 4))  # rows that are read ahead
     sizes = [1 << (side - 1).bit_length() for side in (rows, columns)]
     for height, width, factor in (
         (1, 1, 2),
