@@ -1,314 +1,239 @@
-"""`python -m bench.gpu_variants`: forms of rows, columns and loop steps that no plan has yet, timed beside those that plans have.
+"""`python -m bench.gpu_variants`: constants of kernels for orders, sums at places, counts and loops in variants beside each other on a GPU.
 
-    python -m bench.gpu_variants           a JSON line for each: case, variant, us of a call or step, share of a copy, error
-    python -m bench.gpu_variants --dry     by the driver's stand-in, in small; 14 processes make first calls before otherwise
+    python -m bench.gpu_variants [--seconds 60] [order places counts embedding loops]
+    python -m bench.gpu_variants --dry-run          small sizes by the driver's stand-in, which shows that all get through
 
-What is measured decides defaults: whether long rows are read ahead (`pipelined_rows.py`), how many rows a program has, tiles of rows that are read
-once, pieces of rows that several programs hold, warps of few rows, stages of small products. Errors are against float64 or the first variant.
+A JSON line a variant: device, name, settings, us of a call among many, whether the result is right; of a peer of torch's us alone; of launches the
+microseconds of each, queued behind a long wait so that the host does not show. Nothing begins after the seconds are over.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
+import dataclasses
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 import fuser
 import fuser.numpy as fnp
-from bench import static
-from bench.gpu import Run, _leaves, _put, _wait
-from bench.static import cross_entropy, layer_norm, softmax
-from fuser import lax
-from fuser.backends.triton import block_sizes, cooperative_rows, emit, memory, product_cost
-from fuser.backends.triton.block_sizes import Tile
-from fuser.backends.triton.pipelined_rows import PipelinedRows
-from fuser.ir.types import bfloat16
+from bench.gpu import Run, _leaves, _put
+from bench.workloads import WORKLOADS
+from fuser.backends.triton import block_sizes, bucket_sums, memory, radix_sort, target_counts
 from fuser.runtime.array import to_numpy
 
-ELEMENTS, SMALL = static.ELEMENTS, 1 << 16
-PROCESSES, WARMING = 14, 30.0  # that make first calls, and seconds of these
-F32, HALF = np.dtype("float32"), bfloat16
-Patches = list[Any]
-Variant = Callable[[int], Patches]  # of the columns of the rows that it is of
-Tiling = Callable[..., Tile | None]
-PLANNED_ROWS: Tiling = block_sizes.row_tile
-gradient = fuser.grad(cross_entropy)
+Settings = dict[str, tuple[Any, dict[str, Any]]]  # of a variant: a module and values of its constants
+WAIT_CYCLES = 40_000_000
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Case:
-    """A function's form: what its arguments are made by, what is patched while it is compiled, and steps of a loop in it."""
+    """`function(*arrays)` with each of some settings; `right` judges its results; `peer` is torch's, a function of the module."""
 
     name: str
-    variant: str
     function: Callable[..., Any]
-    arguments: Callable[[bool], tuple[np.ndarray, ...]]
-    patches: Callable[[], Patches]
-    steps: int = 1
+    arrays: tuple[np.ndarray, ...]
+    right: Callable[[list[np.ndarray]], bool]
+    settings: Settings
+    peer: Callable[[Any], Callable[..., Any]] | None = None
 
 
-# Variants.
+def near(expected: np.ndarray) -> Callable[[list[np.ndarray]], bool]:
+    """Whether a first result is as near to this as float32 allows."""
+    return lambda found: bool(np.abs(found[0] - expected).max() <= 1e-5 * np.abs(expected).max())
 
 
-def planned(columns: int) -> Patches:
-    return []
+def same(expected: np.ndarray) -> Callable[[list[np.ndarray]], bool]:
+    return lambda found: bool(np.array_equal(found[0], expected))
 
 
-def ahead(block: int, warps: int, rows: int, late: int = 0) -> Variant:
-    """Rows in parts of `block`, so many of them read ahead but for their `late` last parts."""
-
-    def patches(columns: int) -> Patches:
-        whole = emit.whole_or_pipelined
-
-        def made(kernel: Any, loops: Any, tile: Tile, stages: int | None) -> Any:
-            if loops.count(loops.reduced) != columns:
-                return whole(kernel, loops, tile, stages)
-            parts = Tile(1, block, warps, True, 0, -(-columns // block))
-            return PipelinedRows(kernel, loops, kernel.name, parts, rows, late).write()
-
-        return [mock.patch.object(emit, "whole_or_pipelined", made), *held(columns)]
-
-    return patches
-
-
-def held(columns: int, tile: Tile | None = None) -> Patches:
-    """Rows of that length as programs hold them, those that are read once too."""
-
-    def chosen(count: int, rows: int = 0, held: int = 2, whole: bool = False, together: int = 4) -> Tile | None:
-        if count != columns:
-            return PLANNED_ROWS(count, rows, held, whole, together)
-        return tile or PLANNED_ROWS(count, max(rows, 1000), 1, whole, together)
-
-    return [mock.patch.object(block_sizes, "row_tile", chosen)]
+def places(log: int) -> Iterator[Case]:
+    """Sums at as many places as updates, at few, and with half of them at one."""
+    random, size = np.random.default_rng(2), 1 << log
+    values = random.standard_normal(size).astype(np.float32)
+    many, few = (random.integers(0, most, size).astype(np.int32) for most in (size, 1 << (log // 2 + 4)))
+    hot = np.where(random.random(size) < 0.5, 7, many).astype(np.int32)
+    buckets: Settings = {"as chosen": (bucket_sums, {}), "in order": (bucket_sums, {"seconds": lambda *_: 1e9})}
+    buckets |= {
+        f"{steps} steps of {block} by {warps}": (bucket_sums, {"STEPS": steps, "BLOCK": block, "WARPS": warps})
+        for steps, block, warps in ((8, 2048, 16), (16, 1024, 8))
+    }
+    buckets |= {
+        f"{added} added by {warps}": (bucket_sums, {"ADDED": added, "ADDING_WARPS": warps})
+        for added, warps in ((2048, 8), (2048, 16))
+    }
+    either: Settings = {n: (bucket_sums, {"seconds": lambda *_, n=n: n == "others"}) for n in ("buckets", "others")}
+    for name, targets, settings in (("many", many, buckets), ("few", few, either), ("half at one", hot, either)):
+        most = 1 << (log // 2 + 4) if name == "few" else size
+        added = lambda i, v, most=most: fnp.zeros(most).at[i].add(v)
+        wanted = np.bincount(targets, values.astype(np.float64), most)
+        peer = lambda torch, most=most: lambda i, v: torch.zeros(most, device=v.device).index_add_(0, i, v)
+        yield Case(f"2^{log} added to {name} places", added, (targets, values), near(wanted), settings, peer)
 
 
-def tiled(rows: int, block: int, blocks: int) -> Variant:
-    """So many rows a program, each of a warp."""
-    return lambda columns: held(columns, Tile(rows, block, rows, True, 0, blocks))
+def counts(log: int) -> Iterator[Case]:
+    """Histograms: in registers, in shared memory, and by atomics on memory."""
+    random, size = np.random.default_rng(3), 1 << (log + 2)
+    for most in (256, 1 << 12, 1 << 16):
+        x = random.integers(0, most, size).astype(np.int32)
+        settings: Settings = {
+            "as chosen": (target_counts, {}),
+            "in shared memory": (target_counts, {"MOST_ROWS": 0}),
+            "on memory": (target_counts, {"private": lambda rows: False}),
+        }
+        function = lambda x, most=most: fnp.bincount(x, length=most)
+        peer = lambda torch, most=most: lambda of: torch.bincount(of, minlength=most)
+        yield Case(f"histogram of {most}", function, (x,), same(np.bincount(x, minlength=most)), settings, peer)
 
 
-def pieces(length: int, warps: int, most: int = block_sizes.MOST_PIECES) -> Variant:
-    """Rows that several programs hold, so many elements each."""
-
-    def patches(columns: int) -> Patches:
-        rows = lambda count, *others, **more: None if count == columns else PLANNED_ROWS(count, *others, **more)
-        return [
-            mock.patch.object(block_sizes, "row_tile", rows),
-            mock.patch.object(block_sizes, "piece_tile", lambda count: Tile(1, length, warps, True)),
-            mock.patch.object(cooperative_rows, "MOST_PIECES", most),
-        ]
-
-    return patches
+def order(log: int) -> Iterator[Case]:
+    """Passes of the radix sort: elements, warps and registers of a program."""
+    keys = np.random.default_rng(1).integers(-(1 << 31), 1 << 31, 1 << log).astype(np.int32)
+    blocks = (2048, 4, 80), (2048, 4, 0), (4096, 8, 80), (4096, 8, 64), (2048, 8, 64), (1024, 4, 64)
+    pairs, alone = ({str(b): (radix_sort, {kind: b}) for b in blocks} for kind in ("PAIRS", "KEYS"))
+    positions = np.argsort(keys, kind="stable")
+    stable = lambda torch: lambda x: torch.sort(x, stable=True)[1]
+    yield Case(f"argsort of 2^{log}", lambda x: fnp.argsort(x), (keys,), same(positions), pairs, stable)
+    floats = keys.astype(np.float32)
+    yield Case(f"sort of 2^{log}", lambda x: fnp.sort(x), (floats,), same(floats[positions]), alone)
 
 
-def walked(length: int, warps: int) -> Variant:
-    """Rows that are read once in pieces of that length."""
-    return lambda columns: [
-        mock.patch.object(block_sizes, "long_row_tile", lambda itemsize: Tile(1, length, warps, True))
-    ]
+def embedding(log: int) -> Iterator[Case]:
+    """The gradient of a table's rows: columns of a program that carries totals from block to block."""
+    from fuser.backends.triton import scatter_kernels
+
+    rows, width, tokens = (50257, 768, 65536) if log > 20 else (100, 16, 5000)
+    random = np.random.default_rng(4)
+    words = random.integers(0, rows, tokens).astype(np.int32)
+    table, slopes = (random.standard_normal((n, width)).astype(np.float32) for n in (rows, tokens))
+    wanted = np.zeros((rows, width))
+    np.add.at(wanted, words, slopes)
+    gradient = lambda t, i, ct: fuser.vjp(lambda t: t[i], t)[1](ct)[0]
+    settings: Settings = {f"{n} columns": (scatter_kernels, {"CARRIED": n}) for n in (8, 64)}
+    yield Case("gradient of an embedding", gradient, (table, words, slopes), near(wanted), settings)
 
 
-def two_launches(columns: int) -> Patches:
-    """What is made of the rows' results in chunks."""
-    return [mock.patch.object(block_sizes, "lone", lambda programs, reduced: False)]
+def loops(log: int) -> Iterator[Case]:
+    """Loops by lanes: how many of them a program has."""
+    for name in ("monte_carlo_loop", "mandelbrot_loop"):
+        workload = WORKLOADS[name]
+        inputs = workload.inputs("full" if log > 20 else "tiny")
+        settings: Settings = {
+            f"{n} lanes": (block_sizes, {"LANES": dataclasses.replace(block_sizes.LANES, columns=n)})
+            for n in (64, 128, 256)
+        }
+        first: list[np.ndarray] = []
+
+        def alike(found: list[np.ndarray], first: list[np.ndarray] = first) -> bool:
+            first.extend(() if first else found)
+            return all(np.allclose(a, b, rtol=1e-4) for a, b in zip(found, first, strict=True))
+
+        function = lambda *arrays, workload=workload: workload.run(fuser, arrays)
+        yield Case(name, function, inputs, alike, settings)
 
 
-def few(elements: int) -> Variant:
-    """So many elements a thread of few rows."""
-    return lambda columns: [
-        mock.patch.object(block_sizes, "_LEAST_OF_FEW", elements),
-        mock.patch.object(block_sizes, "_SCHEDULERS", block_sizes.MOST_WARPS),
-    ]
+PARTS: dict[str, Callable[[int], Iterator[Case]]] = {
+    "places": places,
+    "counts": counts,
+    "order": order,
+    "embedding": embedding,
+    "loops": loops,
+}
 
 
-def columns_of(width: int, warps: int) -> Variant:
-    """So many long columns a program; none: they are walked along."""
-    tile = lambda rows, *others: Tile(width, 1 << (rows - 1).bit_length(), warps, True) if width else None
-    return lambda columns: [mock.patch.object(block_sizes, "held_column_tile", tile)]
-
-
-def staged(stages: int) -> Variant:
-    """Stages of products of float32."""
-    return lambda columns: [mock.patch.object(product_cost, "SINGLE_STAGES", stages)]
-
-
-ROWS: tuple[tuple[np.dtype, int, Callable[..., Any], dict[str, Variant]], ...] = (
-    (F32, 32768, softmax, {"ahead 3/4": ahead(8192, 32, 2, 1), "ahead 1/2": ahead(16384, 32, 2, 1), "pieces": pieces(4096, 4)}),
-    (HALF, 32768, softmax, {"2 ahead": ahead(32768, 32, 2), "3 ahead": ahead(32768, 32, 3), "pieces": pieces(8192, 4)}),
-    (HALF, 32000, gradient, {"2 ahead": ahead(16384, 32, 2), "3 ahead": ahead(16384, 32, 3), "pieces": pieces(8192, 4)}),
-    (F32, 32000, gradient, {"ahead 3/4": ahead(8192, 32, 2, 1), "pieces": pieces(4096, 4)}),
-    (HALF, 32000, cross_entropy, {
-        "2 ahead": ahead(16384, 32, 2), "whole": held, "walk 4096": walked(4096, 4), "walk 16384": walked(16384, 16),
-    }),
-    (F32, 32000, cross_entropy, {"ahead 3/4": ahead(8192, 32, 2, 1), "whole": held, "walk 8192": walked(8192, 8)}),
-    (HALF, 1000, cross_entropy, {"4 rows": tiled(4, 256, 4), "8 rows": tiled(8, 256, 4), "two launches": two_launches}),
-    (F32, 1000, cross_entropy, {"4 rows": tiled(4, 128, 8), "two launches": two_launches}),
-    (HALF, 1000, softmax, {"4 rows": tiled(4, 256, 4)}),
-    (F32, 16384, softmax, {"2 ahead": ahead(16384, 32, 2), "2 ahead, 16 warps": ahead(16384, 16, 2)}),
-    (HALF, 16384, softmax, {"2 ahead, 16 warps": ahead(16384, 16, 2)}),
-    (F32, 262144, softmax, {"pieces of 16384": pieces(16384, 16), "64 pieces": pieces(4096, 4, 64)}),
-    (HALF, 262144, softmax, {"pieces of 16384": pieces(16384, 8)}),
-    (HALF, 65536, softmax, {"pieces of 8192": pieces(8192, 4), "pieces of 16384": pieces(16384, 8)}),
-    (F32, 65536, softmax, {"pieces of 8192": pieces(8192, 8)}),
-    (F32, 4096, layer_norm, {"2 ahead": ahead(4096, 4, 2), "2 ahead, 8 warps": ahead(4096, 8, 2)}),
-    (F32, 8192, softmax, {"2 ahead": ahead(8192, 8, 2)}),
-)  # fmt: skip
-
-
-# Cases.
-
-
-def cases(steps: int) -> Iterator[Case]:
-    """All cases, loops of so many steps."""
-    words = {softmax: "softmax", cross_entropy: "cross-entropy", gradient: "its gradient", layer_norm: "layer norm"}
-    for dtype, columns, function, variants in ROWS:
-        for name, variant in ({"planned": planned} | variants).items():
-            rows = functools.partial(_rows, columns, dtype)
-            patches = functools.partial(variant, columns)
-            yield Case(f"{words[function]} {dtype.name} {columns}", name, function, rows, patches)
-    for name, variant in {"planned": planned, "walked": columns_of(0, 0), "16 wide": columns_of(16, 4)}.items():
-        image = lambda dry: (_numbers((2, 256, 8, 8) if dry else (16, 256, 64, 64)),)
-        yield Case("norm of channels", name, _norm, image, functools.partial(variant, 0))
-    for stages in (4, 2, 3, 5):
-        loop = lambda c, w: lax.fori_loop(0, steps, lambda i, c: fnp.tanh(c @ w + 0.5), c)
-        square = lambda dry: (_numbers((256, 256)) / 32,) * 2
-        yield Case("products of 256", f"{stages} stages", loop, square, functools.partial(staged(stages), 0), steps)
-    for elements in (8, 32, 16, 4):
-        patches = functools.partial(few(elements), 0)
-        summed = lambda c, xs: lax.scan(lambda c, x: ((c := fnp.tanh(c + x)), c.sum()), c, xs)
-        series = lambda dry: (_numbers((steps, 1024))[0], _numbers((steps, 1024)))
-        yield Case("scan with a sum", f"{elements} a thread", summed, series, patches, steps)
-        for shape in ((1, 4096), (64, 4096), (1, 16384)):
-            softmaxes = lambda c: lax.fori_loop(0, steps, lambda i, c: softmax(c * 100), c)
-            start = lambda dry, shape=shape: (_numbers(shape),)
-            yield Case(f"steps of softmax of {shape}", f"{elements} a thread", softmaxes, start, patches, steps)
-
-
-def _norm(x: Any) -> Any:
-    return x / fnp.sqrt((x * x).mean(1, keepdims=True) + 1e-6)
-
-
-def _numbers(shape: Any) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape, np.float32)
-
-
-@functools.lru_cache(maxsize=2)
-def _flat(dtype: np.dtype, size: int) -> np.ndarray:
-    return _numbers(size).astype(dtype)
-
-
-def _rows(columns: int, dtype: np.dtype, dry: bool) -> tuple[np.ndarray, ...]:
-    rows = 3 if dry else ELEMENTS // columns
-    return (_flat(dtype, rows * columns).reshape(rows, columns),)
-
-
-# Results.
-
-
-def measured(run: Run, case: Case, firsts: dict[str, list[np.ndarray]]) -> dict[str, Any]:
-    """The row of a case; `firsts` keeps the results of each case's first variant."""
-    arrays = case.arguments(run.dry)
+@contextlib.contextmanager
+def constants(module: Any, values: dict[str, Any]) -> Iterator[None]:
+    """A module with other values of its constants."""
     with contextlib.ExitStack() as stack:
-        for patch in case.patches():
-            stack.enter_context(patch)
-        product_cost.candidates.cache_clear()
-        compiled = fuser.jit(lambda *given: case.function(*given), backend="triton")
-        placed = tuple(map(_put, arrays))
-        result = compiled(*placed)
-        _wait(result)
-    product_cost.candidates.cache_clear()
-    if run.first:
-        return {}
-    found = [to_numpy(x) for x in _leaves(result)]
-    seconds = run.seconds(compiled, placed)
-    row: dict[str, Any] = {"us": seconds * 1e6 / case.steps, "error": _error(case, found, arrays, firsts)}
-    if case.steps == 1:
-        row["share_of_copy"] = sum(a.nbytes for a in (*arrays, *found)) / seconds / run.copy
-    return row
+        for name, value in values.items():
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, value)
+        yield
 
 
-def _error(case: Case, found: list[np.ndarray], arrays: Any, firsts: dict[str, list[np.ndarray]]) -> float:
-    if case.function in (softmax, gradient, layer_norm):
-        x = arrays[0]
-        rows = sorted({n % len(x) for n in (0, 1, 131, 133, 264, len(x) // 2, len(x) - 1)})
-        want = _expected(case.function, x, rows)
-        return float(np.abs(found[0][rows].astype(np.float64) - want).max() / np.abs(want).max())
-    first = firsts.setdefault(case.name, found)
-    return max(
-        float(np.abs(a.astype(np.float64) - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in zip(found, first)
-    )
+def variants(run: Run, case: Case, deadline: float) -> Iterator[dict[str, Any]]:
+    """The rows of a case."""
+    placed = tuple(map(_put, case.arrays))
+    for name, (module, values) in case.settings.items():
+        row: dict[str, Any] = {"device": run.device, "name": case.name, "settings": name}
+        if time.perf_counter() > deadline:
+            yield row | {"left_out": "the time is over"}
+            continue
+        try:
+            with constants(module, values):
+                compiled = fuser.jit(lambda *arrays: case.function(*arrays), backend="triton")
+                results = [to_numpy(x) for x in _leaves(compiled(*placed))]
+            yield row | {"right": case.right(results), "us": run.seconds(compiled, placed) * 1e6}
+        except Exception as error:
+            yield row | {"failure": f"{type(error).__name__}: {error}"[:500]}
+    if case.peer is not None and not run.dry and time.perf_counter() < deadline:
+        import torch
+
+        tensors = [torch.from_numpy(a).to("cuda") for a in case.arrays]
+        seconds = run.seconds(case.peer(torch), tensors)
+        yield {"device": run.device, "name": case.name, "settings": "torch", "us": seconds * 1e6}
 
 
-def _expected(function: Callable[..., Any], x: np.ndarray, rows: list[int]) -> np.ndarray:
-    """The results of some rows in float64."""
-    wide = x[rows].astype(np.float64)
-    if function is layer_norm:
-        return np.asarray((wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5))
-    e = np.exp(wide - wide.max(-1, keepdims=True))
-    p = e / e.sum(-1, keepdims=True)
-    if function is gradient:
-        p[np.arange(len(rows)), np.asarray(rows) * 7919 % x.shape[1]] -= 1
-        p /= len(x)
-    return np.asarray(p)
+def launches(case: Case) -> list[tuple[str, float]]:
+    """Microseconds of each launch of the last source of a case as it is chosen, on arrays of zeros."""
+    import torch
 
+    from fuser.backends.triton.launch import Launcher, allocate, real
+    from fuser.runtime.array import torch_dtype
 
-def _first_calls() -> None:
-    """The first calls of all cases by many processes at once, which leave what they compile on disk."""
-    command = [sys.executable, "-m", "bench.gpu_variants", "--every", str(PROCESSES), "--first"]
-    started = [subprocess.Popen([*command, str(n)], stdout=subprocess.DEVNULL) for n in range(PROCESSES)]
-    end = time.perf_counter() + WARMING
-    for process in started:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.1, end - time.perf_counter()))
-        process.kill()
+    source = fuser.jit(lambda *arrays: case.function(*arrays), backend="triton").lower(*case.arrays).sources[-1]
+    launcher, group = Launcher(source, "cuda"), source.launch["dtypes"]
+    sizes = [max((a.size for a in case.arrays), default=1)] * len(group)
+    arrays = [torch.zeros(n, dtype=torch_dtype(d), device="cuda") for n, d in zip(sizes, group, strict=True)]
+    buffers = [real(a) for a in (*arrays, *(allocate(n, d, "cuda") for n, d in launcher.scratch))]
+    found: list[tuple[str, float]] = []
+    for again in (False, True):
+        if again:
+            torch.cuda._sleep(WAIT_CYCLES)
+        events = [torch.cuda.Event(enable_timing=True) for _ in (*launcher.launches, None)]
+        events[0].record()
+        each = zip(launcher.kernels, launcher.launches, launcher.constants, launcher.limits, strict=True)
+        for event, (kernel, launch, known, limited) in zip(events[1:], each, strict=True):
+            given = (*(buffers[n] for n in launch.buffers), *launch.sizes)
+            kernel[(launch.grid,)](*given, **known, **limited, **launcher.common)
+            event.record()
+        torch.cuda.synchronize()
+        spans = zip(launcher.launches, events, events[1:])
+        found = [(launch.function, 1e3 * begun.elapsed_time(ended)) for launch, begun, ended in spans]
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the rows; 2 where there is no GPU, 1 where a variant fails."""
+    """Print the rows; 1 where a result is wrong or there is a failure, 2 without a GPU."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu_variants", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--dry", action="store_true", help="by the driver's stand-in")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds after which no case begins")
-    parser.add_argument("--first", type=int, default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--every", type=int, default=1, help=argparse.SUPPRESS)
-    asked = parser.parse_args(arguments)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--dry-run", action="store_true")
+    options = parser.parse_args(arguments)
+    deadline, wrong = time.perf_counter() + options.seconds, False
     with contextlib.ExitStack() as stack:
-        if asked.dry:
+        if options.dry_run:
             from tests import cuda_stand_in
 
             stack.enter_context(cuda_stand_in.opened())
         if not memory.on_device():
-            print("bench.gpu_variants: there is no GPU; --dry runs without one", file=sys.stderr)
+            print("bench.gpu_variants: there is no GPU; --dry-run runs without one", file=sys.stderr)
             return 2
-        if asked.first is None and not asked.dry:
-            _first_calls()
-        run = Run(asked.dry, asked.first is not None)
-        return _all(run, list(cases(3 if asked.dry else 200))[asked.first or 0 :: asked.every], asked.budget)
-
-
-def _all(run: Run, chosen: list[Case], budget: float) -> int:
-    firsts: dict[str, list[np.ndarray]] = {}
-    failed, end = False, time.perf_counter() + budget
-    for case in chosen:
-        row: dict[str, Any] = {"device": run.device, "case": case.name, "variant": case.variant}
-        try:
-            row |= measured(run, case, firsts) if time.perf_counter() < end else {"left_out": "the time is over"}
-        except Exception as error:
-            row["failure"], failed = f"{type(error).__name__}: {error}"[:300], True
-        print(json.dumps(row), flush=True)
-    return int(failed)
+        run = Run(options.dry_run)
+        for part in options.parts or list(PARTS):
+            for case in PARTS[part](13 if run.dry else 24):
+                for row in variants(run, case, deadline):
+                    wrong |= "failure" in row or not row.get("right", True)
+                    print(json.dumps(row), flush=True)
+                if not run.dry and time.perf_counter() < deadline:
+                    print(json.dumps({"device": run.device, "name": case.name, "launches": launches(case)}), flush=True)
+    return int(wrong)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     sys.exit(main())

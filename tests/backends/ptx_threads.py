@@ -32,7 +32,7 @@ class Threads:
         thread = np.arange(self.count, dtype=np.uint32)
         self.known = {"%tid.x": thread, "%lanemask_lt": (np.uint32(1) << (thread % WARP)) - np.uint32(1)}
         self.memory = np.full(1 << 17, 0xAA, np.uint8)  # garbage
-        self.taken = 64
+        self.taken, self.order = 64, np.random.default_rng(0)
         self._phase()
 
     def _phase(self) -> None:
@@ -69,6 +69,9 @@ class Threads:
             return
         if operation == "red":
             self._add(first, self._value(others[0]))
+            return
+        if operation == "atom":
+            self.registers[first] = self._atomic(forms[1], others[0], self._value(others[1]), active)
             return
         self.registers[first] = np.where(
             active, self._result(operation, forms, others, active), self.registers.get(first, 0)
@@ -128,6 +131,20 @@ class Threads:
         numbers = self.memory.view(np.uint32)
         np.add.at(numbers, places[:, 0] // 4, value)
         self.writers[places] = -3
+
+    def _atomic(self, name: str, address: str, value: np.ndarray, active: np.ndarray) -> np.ndarray:
+        """What words were before, of threads in whatever order; what may be done to them besides is as for `red`."""
+        places = self._places(address, 4)
+        touched = places[active]
+        assert (self.readers[touched] == -1).all() and np.isin(self.writers[touched], (-1, -3)).all(), address
+        self.writers[touched] = -3
+        numbers, old = self.memory.view(np.int32), self.registers["$0"].copy()
+        combine = {"add": np.add, "max": np.maximum, "or": np.bitwise_or}[name]
+        for thread in self.order.permutation(np.flatnonzero(active)):
+            word = places[thread, :1] // 4
+            old[thread] = numbers[word].view(np.uint32)[0]
+            numbers[word] = combine(numbers[word], value[thread : thread + 1].view(np.int32))
+        return old
 
     def _store(self, address: str, value: np.ndarray, width: int, active: np.ndarray) -> None:
         places = self._places(address, width)[active]

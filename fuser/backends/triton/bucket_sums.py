@@ -262,7 +262,7 @@ def launches(
         "SHIFT": SHIFT,
         "BLOCK": BLOCK,
         "STEPS": STEPS,
-        "ASSEMBLY": shared_words.assembly(MOST_BUCKETS),
+        "ASSEMBLY": shared_words.assembly(min(MOST_BUCKETS, 1 << (buckets - 1).bit_length())),
         "PTX": False,
     }
     added = {
