@@ -276,7 +276,9 @@ def _first_calls() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the rows; 2 where there is no GPU, 1 where a variant fails."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu_row_variants", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu_row_variants", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--dry", action="store_true", help="by the driver's stand-in")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds after which no case begins")
     parser.add_argument("--first", type=int, default=None, help=argparse.SUPPRESS)
