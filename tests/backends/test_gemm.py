@@ -310,7 +310,7 @@ PREBUILT = {
     **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
     **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "int32", "uint32")},
     **{f"sort_{kind}_0": (lambda kind=kind: sort_text(np.dtype(kind), 0), {"sort": f"sort_{kind}_0"}) for kind in ("float32", "float64", "int64")},
-    **{f"sort_{kind}_8": (lambda kind=kind: sort_text(np.dtype(kind), 8), {"sort": f"sort_{kind}_8", "top_k": f"top_k_{kind}_8"}) for kind in ("float32", "float64", "int64")},
+    **{f"sort_{kind}_8": (lambda kind=kind: sort_text(np.dtype(kind), 8), {"sort": f"sort_{kind}_8"}) for kind in ("float32", "float64", "int64")},
     **{f"scatter_{kind}_{how}": (lambda kind=kind, how=how: scatter_text(np.dtype(kind), how), {"scatter": f"scatter_{kind}_{how}"}) for kind, how in SCATTERED},
     **{f"fourier_{kind}": (lambda kind=kind: fourier_text(np.dtype(kind)), {"fourier": f"fourier_{kind}"}) for kind in ("float32", "float64")},
 }  # fmt: skip

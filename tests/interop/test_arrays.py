@@ -163,6 +163,72 @@ def test_rows_selected_by_a_mask_are_reduced_and_written_to() -> None:
     assert "compiled whole" in function.explain()
 
 
+def test_pixels_selected_by_a_mask_of_the_first_dimensions_are_rows() -> None:
+    def program(image: np.ndarray, gain: float) -> Any:
+        mask = image[..., 0] > image.mean()
+        image[mask] = np.clip(image[mask] * gain, -1, 1)
+        image[mask] *= np.array([1.0, 0.5, 0.25])
+        image[~mask] -= image[~mask].mean(axis=0)
+        pixels = np.where(image[mask] > 0.5, np.round(image[mask], 1), np.sqrt(np.abs(image[mask])))
+        image[mask] = pixels
+        image[image[..., 1] > 0.4] = [1, 2, 3]
+        flat = image[..., 2].copy()
+        flat[flat > 0] = np.interp(flat[flat > 0], [0.0, 1.0, 3.0], [5.0, 6.0, 9.0])
+        return image, flat, image[mask].sum(), image[mask].max(axis=0), image[image[..., 0] > 99].sum(axis=0)
+
+    arguments = np.random.default_rng(8).standard_normal((5, 7, 3)), 1.5
+    for backend in ("reference", "c"):
+        agree(program, *arguments, backend=backend)
+    function = accelerate(program, fallback="error")
+    function(*arguments)
+    assert "compiled whole" in function.explain()
+
+
+def test_each_selected_row_is_reduced_and_cut() -> None:
+    def program(image: np.ndarray, points: np.ndarray) -> Any:
+        mask, near = image[..., 0] > 0, np.linalg.norm(points, axis=1) < 2
+        grey = np.zeros(image.shape[:2])
+        grey[mask] = image[mask].mean(axis=1)
+        image[mask] /= np.linalg.norm(image[mask], axis=-1, keepdims=True)
+        swapped = image.copy()
+        swapped[mask] = image[mask][:, ::-1]
+        points[near] -= points[near].min(axis=1, keepdims=True) * points[near]
+        weights = np.zeros(len(points))
+        weights[near] = points[near][:, 1] / (1 + np.abs(points[near]).sum(axis=1))
+        return (
+            grey,
+            image,
+            swapped,
+            points,
+            weights,
+            points[near][:, :2].sum(axis=0),
+            (image[mask] > 0).any(axis=1).sum(),
+        )
+
+    rng = np.random.default_rng(10)
+    arguments = rng.standard_normal((6, 5, 3)), rng.standard_normal((30, 3))
+    for backend in ("reference", "c"):
+        agree(program, *arguments, backend=backend)
+    function = accelerate(program, fallback="error")
+    function(*arguments)
+    assert "compiled whole" in function.explain()
+
+
+def test_pixels_whose_masks_differ_are_numpys() -> None:
+    x = np.random.default_rng(9).standard_normal((5, 7, 3))
+    for function in (
+        lambda x: np.where(x[x[..., 0] > 0] > 0, x[x[..., 0] > 0], x[x[..., 0] > 0][0]),
+        lambda x: np.clip(x[x[..., 0] > 0], 0, np.ones((int((x[..., 0] > 0).sum()), 1))),
+        lambda x: x[x[..., 0] > 0] @ np.ones(3),
+        lambda x: np.interp(0.5, np.sort(x[x[..., 0] > 0][:, 0]), np.arange((x[..., 0] > 0).sum())),
+        lambda x: x.__setitem__(x[..., 0] > 0, [1, 2]),
+        lambda x: x.__setitem__(x[..., 0] > 0, x[x[..., 1] > 0]),
+    ):
+        same(_outcome(function, x.copy()), _outcome(accelerate(function), x.copy()))
+    with pytest.warns(RuntimeWarning, match="invalid value encountered in log"):
+        accelerate(lambda x: np.log(x[x[..., 0] > 0]).sum())(x)
+
+
 def test_rows_selected_by_a_mask_that_no_program_holds_are_numpys() -> None:
     x, kinds = np.random.default_rng(5).standard_normal((40, 6)), np.arange(40) % 3
     for function in (

@@ -83,7 +83,7 @@ def astype(
     if wanted == x.dtype and not copy:
         return x
     if isinstance(x, Selected):
-        return Selected(astype(x.full(), dtype), x.mask, x.dims)
+        return x.alike(astype(x.full(), dtype), x.dims)
     value = x.value.astype(wanted) if x.known else x.lifted(wanted)
     return TracedArray(x._context, value, scalar=x.scalar, order=ordered(x, order))
 

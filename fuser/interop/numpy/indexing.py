@@ -38,14 +38,22 @@ class Selected(TracedArray):
     """What `x[mask]` is for a traced mask: all elements, of which those where the mask holds count.
 
     So are rows selected by a mask of one dimension, and a slice whose extent is computed: then `dims` are those whose extents vary.
+    `alone` is then the mask of one dimension.
     `window` is the view, of the array sliced, that a slice is part of; what is computed from such a slice has no window.
     """
 
-    __slots__ = ("dims", "line", "mask", "window")
+    __slots__ = ("alone", "dims", "line", "mask", "window")
 
-    def __init__(self, full: TracedArray, mask: Value, dims: tuple[int, ...] | None = None, view: bool = False) -> None:
+    def __init__(
+        self,
+        full: TracedArray,
+        mask: Value,
+        dims: tuple[int, ...] | None = None,
+        view: bool = False,
+        alone: Value | None = None,
+    ) -> None:
         super().__init__(full._context, full.value)
-        self.mask, self.dims = mask, dims
+        self.mask, self.dims, self.alone = mask, dims, alone
         self.window = full if view else None
         if view:
             self._base, self._view = full._base, full._view
@@ -72,6 +80,23 @@ class Selected(TracedArray):
     def full(self) -> TracedArray:
         """The elements of which some are selected."""
         return TracedArray(self._context, self.value)
+
+    def alike(self, full: TracedArray, dims: tuple[int, ...] | None) -> Selected:
+        """Others of which the same are selected; where rows are, in the dimensions `dims`, these may extend otherwise beside them."""
+        if self.alone is None or full.shape == self.value.shape:
+            return Selected(full, self.mask, self.dims, alone=self.alone)
+        if full.ndim == 1:
+            return Selected(full, self.alone)
+        among = bind(V.broadcast_in_dim_p, self.alone, shape=full.shape, broadcast_dimensions=dims)
+        return Selected(full, among, dims, alone=self.alone)
+
+    def same_as(self, other: Selected) -> bool:
+        """Whether another selection is by the same mask, along the same dimensions."""
+        same = self._context.same
+        if self.dims != other.dims or same(self.mask, other.mask):
+            return self.dims == other.dims
+        both = self.alone is not None and other.alone is not None and self.value.ndim == other.value.ndim
+        return both and same(self.alone, other.alone)
 
 
 def unknown_shape(line: str = "") -> UnsupportedError:
@@ -124,6 +149,8 @@ def getitem(x: TracedArray, index: Any) -> Any:
         x, parts = windowed(x, parts)
         if all(type(p) is slice and p == slice(None) for p in parts):
             return x
+    if isinstance(x, Selected):
+        return _beside_rows(x, parts)
     check_bounds(parts, x.shape)
     if is_basic(parts):
         return _basic_view(x, parts)
@@ -138,6 +165,14 @@ def getitem(x: TracedArray, index: Any) -> Any:
             return view
     result = _take(x.lifted(), for_fuser(parts))
     return TracedArray(x._context, result, scalar=not result.shape, order=_order(x, parts, result.shape))
+
+
+def _beside_rows(x: Selected, parts: tuple[Any, ...]) -> Selected:
+    """`x[mask][:, index]`: of the same rows."""
+    plain = is_basic(parts) and not any(p is None or p is Ellipsis for p in parts)
+    if x.alone is None or x.dims != (0,) or not plain or parts[:1] != (slice(None),):
+        raise unknown_shape()
+    return x.alike(TracedArray(x._context, getitem(x.full(), parts).lifted()), (0,))
 
 
 def _order(x: TracedArray, parts: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
@@ -249,9 +284,22 @@ def _selection(x: TracedArray, parts: tuple[Any, ...], mask: TracedArray) -> Sel
         return Selected(view, mask.value)
     plain = all(p is mask or p is Ellipsis or isinstance(p, slice) for p in parts) and parts[0] is not Ellipsis
     many = view.size > MOST_BESIDE * mask.size
+    if _is_alone(parts) and plain and not many and mask.ndim > 1 and mask.shape == view.shape[: mask.ndim]:
+        rows, among, alone = _as_rows(view.lifted(), mask)
+        return Selected(TracedArray(view._context, rows), among, (0,), alone=alone)
     if mask.ndim != 1 or not plain or many or mask.shape[0] != view.shape[first]:
         raise unknown_shape()
-    return Selected(view, _spread(mask, first, view.shape), (first,))
+    return Selected(view, _spread(mask, first, view.shape), (first,), alone=mask.lifted())
+
+
+def _as_rows(value: Any, mask: TracedArray) -> tuple[Any, Any, Any]:
+    """An array as rows that each have one element of a mask of its first dimensions, and the mask as one of all their elements and of rows."""
+    sizes = (mask.size, *value.shape[mask.ndim :])
+    alone = bind(V.reshape_p, mask.lifted(), new_sizes=(mask.size,), dimensions=None)
+    among = alone
+    if len(sizes) > 1:
+        among = bind(V.broadcast_in_dim_p, alone, shape=sizes, broadcast_dimensions=(0,))
+    return bind(V.reshape_p, value, new_sizes=sizes, dimensions=None), among, alone
 
 
 def _spread(mask: TracedArray, first: int, shape: tuple[int, ...]) -> Any:
@@ -370,18 +418,30 @@ def _assign_masked(x: TracedArray, first: int, mask: TracedArray, value: Any) ->
     """`x[:, ..., mask] = value`, with `first` dimensions before the mask's."""
     mask_value = _spread(mask, first, x.shape)
     if isinstance(value, Selected):
-        if not x._context.same(value.mask, mask_value):
+        rows = first == 0 and mask.ndim > 1 and value.value.ndim == x.ndim - mask.ndim + 1
+        if not x._context.same(value.mask, _as_rows(x.lifted(), mask)[1] if rows else mask_value):
             raise untraceable(
                 "x[mask] = y[other_mask] cannot be traced where the masks are not the same", "use one mask variable"
             )
         value = value.full()
-    elif np.ndim(value) and np.shape(value) != (1,):
+        if rows:
+            new = bind(V.reshape_p, cast_value(x, value), new_sizes=x.shape, dimensions=None)
+            x.write(bind(E.select_n_p, mask_value, x.lifted(), new))
+            return
+    elif np.ndim(value) and np.shape(value) != (1,) and not _beside(x, first, mask, np.shape(value)):
         if mask.ndim == x.ndim:
             raise unknown_shape()
         raise untraceable("x[mask] = array cannot be traced where the mask is", "use np.where")
     new = cast_value(x, value)
     new = broadcast_to(_squeezed(new), x.shape) if new.shape != x.shape else new
     x.write(bind(E.select_n_p, mask_value, x.lifted(), new))
+
+
+def _beside(x: TracedArray, first: int, mask: TracedArray, shape: tuple[int, ...]) -> bool:
+    """Whether a value extends along dimensions behind the mask's alone."""
+    behind = x.shape[first + mask.ndim :]
+    fits = all(e in (1, w) for e, w in zip(shape[::-1], behind[::-1]))
+    return isinstance(mask.value, Tracer) and len(shape) <= len(behind) and fits
 
 
 def _squeezed(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.numpy.checks import notice, watching
+from fuser.interop.numpy.checks import exempted, notice, notice_new, watching
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.dispatch import ON_SELECTED, Handler, implements, numpy_function
 from fuser.interop.numpy.indexing import Selected
@@ -379,6 +379,10 @@ for _name in ("quantile", "percentile"):
 
 def _of_selected(name: str) -> Handler:
     def handler(context: Context, a: Selected, axis: Any = None, dtype: Any = None, **more: Any) -> TracedArray:
+        if axis is not None and _beside(a, axis) and not more.keys() - {"keepdims"}:
+            return _within_rows(
+                context, getattr(np, name), a, axis, {**more} | ({} if dtype is None else {"dtype": dtype})
+            )
         given = {} if axis is None else {"axis": axis} if _reduces_all(a, axis) else None
         if given is None or any(v is not None for v in more.values()):
             raise untraceable(f"np.{name} of x[mask] takes no axis and no options where the mask is traced")
@@ -395,6 +399,26 @@ def _of_selected(name: str) -> Handler:
         return FUNCTIONS[getattr(np, name)](context, full, where=mask, **given)  # type: ignore[no-any-return]
 
     return handler
+
+
+def _beside(a: Selected, axis: Any) -> bool:
+    """Whether these axes lie beside rows that are selected."""
+    axes = {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
+    return a.alone is not None and a.dims is not None and axes.isdisjoint(a.dims)
+
+
+def _within_rows(context: Context, function: Any, a: Selected, axis: Any, options: dict[str, Any]) -> Selected:
+    """A reduction of each row of a selection, which is one of the rows that are selected."""
+    from fuser.interop.numpy.dispatch import FUNCTIONS
+
+    assert a.dims is not None
+    with exempted(masked=True):
+        result = FUNCTIONS[function](context, a.full(), axis=axis, **options)
+    axes = {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
+    kept = a.dims if options.get("keepdims") else tuple(d - sum(x < d for x in axes) for d in a.dims)
+    found = a.alike(result, kept)
+    notice_new(result.lifted(), found.mask)
+    return found
 
 
 def _reduces_all(a: Selected, axis: Any) -> bool:
@@ -421,6 +445,15 @@ def _count_selected(context: Context, a: Selected, axis: Any = None, **more: Any
 
 
 ON_SELECTED[np.count_nonzero] = _count_selected
+
+
+def _norm_of_selected(context: Context, x: Selected, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    if axis is None or not _beside(x, axis):
+        raise untraceable("np.linalg.norm along what a traced mask selects cannot be traced")
+    return _within_rows(context, np.linalg.norm, x, axis, {"ord": ord, "keepdims": keepdims})
+
+
+ON_SELECTED[np.linalg.norm] = _norm_of_selected
 
 
 def _median_of_selected(context: Context, a: Selected, axis: Any = None) -> Any:

@@ -511,25 +511,32 @@ def _broadcasts_to(shape: tuple[int, ...], wanted: tuple[int, ...], dims: tuple[
     return all(e == 1 or (e == w and d not in dims) for d, (e, w) in enumerate(zip(extents, wanted)))
 
 
-def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) -> Any:
-    """Elementwise arithmetic of selections by one mask: on all elements, selected alike."""
-    masks = [x.mask for x in inputs if isinstance(x, Selected)]
-    dims = [x.dims for x in inputs if isinstance(x, Selected)]
-    if any(not context.same(m, masks[0]) for m in masks) or len(set(dims)) > 1:
+def alike(operands: list[Any]) -> Selected:
+    """One of the selections among operands; refuses other masks, and arrays that extend along dimensions of which a part is selected."""
+    selections = [x for x in operands if isinstance(x, Selected)]
+    first = selections[0]
+    if not all(first.same_as(x) for x in selections):
         raise untraceable(
             "arithmetic on x[mask] and y[other_mask] cannot be traced where the masks are not the same",
             "use one mask variable",
         )
-    full = [x.full() if isinstance(x, Selected) else x for x in inputs]
-    shape = next(x.shape for x, y in zip(full, inputs) if x is not y)
-    others = [np.shape(x) for x, y in zip(full, inputs) if x is y]
-    if not all(_broadcasts_to(each, shape, dims[0]) for each in others) or ufunc in _CONTRACTIONS:
+    shape = np.broadcast_shapes(*(x.value.shape for x in selections))
+    if not all(_broadcasts_to(np.shape(x), shape, first.dims) for x in operands if not isinstance(x, Selected)):
         raise untraceable(
             "arithmetic on x[mask], with a traced mask, and an array cannot be traced", "use np.where(mask, x, y)"
         )
+    return first
+
+
+def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) -> Any:
+    """Elementwise arithmetic of selections by one mask: on all elements, selected alike."""
+    if ufunc in _CONTRACTIONS:
+        raise untraceable("a product of x[mask], with a traced mask, cannot be traced", "use np.where(mask, x, y)")
+    like = alike(inputs)
+    full = [x.full() if isinstance(x, Selected) else x for x in inputs]
     with exempted(masked=True):
         results = call(context, ufunc, full, dtype=dtype)
-    for result in results if isinstance(results, tuple) else (results,):
-        notice_new(result.lifted(), masks[0])
-    made = tuple(Selected(r, masks[0], dims[0]) for r in (results if isinstance(results, tuple) else (results,)))
+    made = tuple(like.alike(r, like.dims) for r in (results if isinstance(results, tuple) else (results,)))
+    for result in made:
+        notice_new(result.full().lifted(), result.mask)
     return made if isinstance(results, tuple) else made[0]

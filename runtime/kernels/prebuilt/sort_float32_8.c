@@ -5,6 +5,5 @@
 #define PAYLOAD_BITS 64
 #define INFINITE ((KEY)2139095040ull)
 #define sort sort_float32_8
-#define top_k top_k_float32_8
 #include "../gemm/poll.c"
 #include "../sort.c"

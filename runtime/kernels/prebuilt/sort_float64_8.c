@@ -5,6 +5,5 @@
 #define PAYLOAD_BITS 64
 #define INFINITE ((KEY)9218868437227405312ull)
 #define sort sort_float64_8
-#define top_k top_k_float64_8
 #include "../gemm/poll.c"
 #include "../sort.c"

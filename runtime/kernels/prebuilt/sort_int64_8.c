@@ -4,6 +4,5 @@
 #define PAYLOAD 8
 #define PAYLOAD_BITS 64
 #define sort sort_int64_8
-#define top_k top_k_int64_8
 #include "../gemm/poll.c"
 #include "../sort.c"
