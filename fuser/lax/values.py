@@ -24,7 +24,7 @@ from fuser.ir.types import ALL_DTYPES, BOOL, ArrayType, is_key, kind_of, short_d
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
-from fuser.runtime.memory import copied, refusal_in_step
+from fuser.runtime.memory import copied, on_lines, refusal_in_step
 from fuser.runtime.reference import Ref
 from fuser.trace import transfers
 from fuser.trace.core import EVALUATION, Tracer, bind, current
@@ -127,8 +127,9 @@ def _no_value(value: Any, function: str, position: int | None, found: str) -> Ty
     )
 
 
-def from_numpy(value: Any) -> Array:
-    """A NumPy array or scalar as an Array of the canonical dtype."""
+def from_numpy(value: Any, kept: bool = False) -> Array:
+    """A NumPy array or scalar as an Array of the canonical dtype. One that is to be `kept` is copied where it is large and does not begin where a
+    line of the cache does."""
     arrives(value)
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(
@@ -136,12 +137,15 @@ def from_numpy(value: Any) -> Array:
         )
     dtype = dtypes.canonical(dtypes.check_dtype(value.dtype, value))
     array = np.asarray(value)
-    if array.dtype != dtype:
-        try:
+    try:
+        if array.dtype != dtype:
             with np.errstate(all="ignore"):
                 array = copied(array, dtype)
-        except MemoryError as error:
-            raise refusal_in_step(error, f"the conversion to {dtype.name}", str(current_source()))  # noqa: B904
+        elif kept:
+            array = on_lines(array)
+    except MemoryError as error:
+        step = "the copy" if array.dtype == dtype else f"the conversion to {dtype.name}"
+        raise refusal_in_step(error, step, str(current_source()), True)  # noqa: B904
     return put_by_default(Array(array) if array.ndim else number(Array(array)))
 
 

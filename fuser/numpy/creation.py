@@ -36,7 +36,6 @@ from fuser.ops import movement as V
 from fuser.ops.random import KEY_DTYPES, random_wrap_p
 from fuser.runtime.array import Array
 from fuser.runtime.array import from_dlpack as shared_memory
-from fuser.runtime.memory import on_lines
 from fuser.trace.core import Tracer, bind
 from fuser.trace.hoisting import number
 
@@ -132,7 +131,7 @@ def _from_object(value: Any, wanted: np.dtype | None) -> Any:
         arrives(value)
         return literal(value, wanted)
     if isinstance(value, (np.ndarray, np.generic)):
-        return from_numpy(on_lines(value) if type(value) is np.ndarray else value)
+        return from_numpy(value, kept=type(value) is np.ndarray)
     if isinstance(value, (list, tuple)):
         return _from_sequence(value, wanted)
     if value is None:

@@ -114,10 +114,11 @@ def refusal(size: int, shape: tuple[int, ...] | None, dtype: Any, label: str | N
     )
 
 
-def refusal_in_step(error: MemoryError, name: str, label: str) -> MemoryError:
-    """The error of a step or an operation of NumPy that found no memory: its own words, the user's line, and the largest arrays alive."""
+def refusal_in_step(error: MemoryError, name: str, label: str, unnamed: bool = False) -> MemoryError:
+    """The error of a step or an operation of NumPy that found no memory: its own words, the user's line, and the largest arrays alive.
+    `unnamed`: the memory was asked for without the line."""
     if isinstance(error, OutOfMemoryError):
-        return error
+        return OutOfMemoryError(f"in {name} of {label}: {error}") if unnamed and label else error
     better = OutOfMemoryError(
         f"no memory in {name}{f' of {label}' if label else ''}: {str(error) or 'it does not say for what'}; "
         f"{_words(memory_stats()['bytes_in_use'])} in use by arrays; {_way_out()}"

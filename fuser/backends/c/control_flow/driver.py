@@ -485,8 +485,9 @@ DRIVERS = {scan_p: ScanDriver, while_p: WhileDriver, cond_p: CondDriver}
 
 
 def single(aval: ArrayType) -> bool:
-    """Whether a value is one number that a variable of C holds."""
-    return all(type(extent) is int and extent == 1 for extent in aval.shape) and not is_complex(aval.dtype)
+    """Whether a value is one number that a variable of C holds: not a key, nor one of less than a byte or of two parts."""
+    number = aval.dtype in spell.TYPES and not is_complex(aval.dtype)
+    return number and all(type(extent) is int and extent == 1 for extent in aval.shape)
 
 
 def _loops_within(group: FusionGroup) -> int:
