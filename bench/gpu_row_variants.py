@@ -1,7 +1,7 @@
 """`python -m bench.gpu_row_variants`: forms of rows, columns and loop steps that no plan has yet, timed beside those that plans have.
 
     python -m bench.gpu_row_variants           a JSON line for each: case, variant, us of a call or step, share of a copy, error
-    python -m bench.gpu_row_variants --dry     by the driver's stand-in, in small; 14 processes make first calls before otherwise
+    python -m bench.gpu_row_variants --dry-run     by the driver's stand-in, in small; 14 processes make first calls before otherwise
 
 What is measured decides defaults: whether long rows are read ahead (`pipelined_rows.py`), how many rows a program has, tiles of rows that are read
 once, pieces of rows that several programs hold, warps of few rows, stages of small products. Errors are against float64 or the first variant.
@@ -279,23 +279,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.gpu_row_variants", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--dry", action="store_true", help="by the driver's stand-in")
+    parser.add_argument("--dry-run", action="store_true", help="by the driver's stand-in")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds after which no case begins")
     parser.add_argument("--first", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--every", type=int, default=1, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     with contextlib.ExitStack() as stack:
-        if asked.dry:
+        if asked.dry_run:
             from tests import cuda_stand_in
 
             stack.enter_context(cuda_stand_in.opened())
         if not memory.on_device():
-            print("bench.gpu_row_variants: there is no GPU; --dry runs without one", file=sys.stderr)
+            print("bench.gpu_row_variants: there is no GPU; --dry-run runs without one", file=sys.stderr)
             return 2
-        if asked.first is None and not asked.dry:
+        if asked.first is None and not asked.dry_run:
             _first_calls()
-        run = Run(asked.dry, asked.first is not None)
-        return _all(run, list(cases(3 if asked.dry else 200))[asked.first or 0 :: asked.every], asked.budget)
+        run = Run(asked.dry_run, asked.first is not None)
+        return _all(run, list(cases(3 if asked.dry_run else 200))[asked.first or 0 :: asked.every], asked.budget)
 
 
 def _all(run: Run, chosen: list[Case], budget: float) -> int:

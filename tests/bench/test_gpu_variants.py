@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench import gpu_variants
+from bench import gpu_row_variants, gpu_variants
 from fuser.backends.triton import bucket_sums
 
 pytestmark = pytest.mark.xdist_group("triton")
@@ -25,3 +25,9 @@ def test_what_fails_or_comes_too_late_is_said(capsys: pytest.CaptureFixture[str]
     gpu_variants.main(["--dry-run", "--seconds", "0", "embedding"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert rows and all(row["left_out"] for row in rows)
+
+
+def test_forms_of_rows_agree_with_float64(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu_row_variants.main(["--dry-run"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert len(rows) > 70 and all(row["us"] > 0 and row["error"] < 1e-2 for row in rows)

@@ -285,21 +285,24 @@ def _selection(x: TracedArray, parts: tuple[Any, ...], mask: TracedArray) -> Sel
     plain = all(p is mask or p is Ellipsis or isinstance(p, slice) for p in parts) and parts[0] is not Ellipsis
     many = view.size > MOST_BESIDE * mask.size
     if _is_alone(parts) and plain and not many and mask.ndim > 1 and mask.shape == view.shape[: mask.ndim]:
-        rows, among, alone = _as_rows(view.lifted(), mask)
-        return Selected(TracedArray(view._context, rows), among, (0,), alone=alone)
+        among, alone = _mask_of_rows(mask, view.shape[mask.ndim :])
+        return Selected(TracedArray(view._context, _rows_of(view.lifted(), mask)), among, (0,), alone=alone)
     if mask.ndim != 1 or not plain or many or mask.shape[0] != view.shape[first]:
         raise unknown_shape()
     return Selected(view, _spread(mask, first, view.shape), (first,), alone=mask.lifted())
 
 
-def _as_rows(value: Any, mask: TracedArray) -> tuple[Any, Any, Any]:
-    """An array as rows that each have one element of a mask of its first dimensions, and the mask as one of all their elements and of rows."""
-    sizes = (mask.size, *value.shape[mask.ndim :])
+def _rows_of(value: Any, mask: TracedArray) -> Any:
+    """An array as rows that each have one element of a mask of its first dimensions."""
+    return bind(V.reshape_p, value, new_sizes=(mask.size, *value.shape[mask.ndim :]), dimensions=None)
+
+
+def _mask_of_rows(mask: TracedArray, behind: tuple[int, ...]) -> tuple[Any, Any]:
+    """A mask of the first dimensions as one of all elements of rows, which have the extents `behind`, and as one of rows."""
     alone = bind(V.reshape_p, mask.lifted(), new_sizes=(mask.size,), dimensions=None)
-    among = alone
-    if len(sizes) > 1:
-        among = bind(V.broadcast_in_dim_p, alone, shape=sizes, broadcast_dimensions=(0,))
-    return bind(V.reshape_p, value, new_sizes=sizes, dimensions=None), among, alone
+    if not behind:
+        return alone, alone
+    return bind(V.broadcast_in_dim_p, alone, shape=(mask.size, *behind), broadcast_dimensions=(0,)), alone
 
 
 def _spread(mask: TracedArray, first: int, shape: tuple[int, ...]) -> Any:
@@ -419,7 +422,7 @@ def _assign_masked(x: TracedArray, first: int, mask: TracedArray, value: Any) ->
     mask_value = _spread(mask, first, x.shape)
     if isinstance(value, Selected):
         rows = first == 0 and mask.ndim > 1 and value.value.ndim == x.ndim - mask.ndim + 1
-        if not x._context.same(value.mask, _as_rows(x.lifted(), mask)[1] if rows else mask_value):
+        if not x._context.same(value.mask, _mask_of_rows(mask, x.shape[mask.ndim :])[0] if rows else mask_value):
             raise untraceable(
                 "x[mask] = y[other_mask] cannot be traced where the masks are not the same", "use one mask variable"
             )

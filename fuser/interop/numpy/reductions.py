@@ -14,7 +14,7 @@ import numpy as np
 
 from fuser.interop.numpy.checks import exempted, notice, notice_new, watching
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
-from fuser.interop.numpy.dispatch import ON_SELECTED, Handler, implements, numpy_function
+from fuser.interop.numpy.dispatch import FUNCTIONS, ON_SELECTED, Handler, implements, numpy_function
 from fuser.interop.numpy.indexing import Selected
 from fuser.interop.numpy.traced import TracedArray, find_context
 from fuser.interop.numpy.ufuncs import operand
@@ -394,27 +394,26 @@ def _of_selected(name: str) -> Handler:
         if name in ("max", "min"):
             notice(bind(E.not_p, R.any(a.mask)))  # NumPy's ValueError
             return _extreme(name)(context, full, initial=_worst(full.dtype, name), where=mask, **given)
-        from fuser.interop.numpy.dispatch import FUNCTIONS
-
         return FUNCTIONS[getattr(np, name)](context, full, where=mask, **given)  # type: ignore[no-any-return]
 
     return handler
 
 
+def _axes(a: Selected, axis: Any) -> set[int]:
+    return {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
+
+
 def _beside(a: Selected, axis: Any) -> bool:
     """Whether these axes lie beside rows that are selected."""
-    axes = {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
-    return a.alone is not None and a.dims is not None and axes.isdisjoint(a.dims)
+    return a.alone is not None and a.dims is not None and _axes(a, axis).isdisjoint(a.dims)
 
 
 def _within_rows(context: Context, function: Any, a: Selected, axis: Any, options: dict[str, Any]) -> Selected:
     """A reduction of each row of a selection, which is one of the rows that are selected."""
-    from fuser.interop.numpy.dispatch import FUNCTIONS
-
     assert a.dims is not None
     with exempted(masked=True):
         result = FUNCTIONS[function](context, a.full(), axis=axis, **options)
-    axes = {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
+    axes = _axes(a, axis)
     kept = a.dims if options.get("keepdims") else tuple(d - sum(x < d for x in axes) for d in a.dims)
     found = a.alike(result, kept)
     notice_new(result.lifted(), found.mask)
@@ -425,8 +424,7 @@ def _reduces_all(a: Selected, axis: Any) -> bool:
     """Whether a reduction over these axes leaves no dimension of an extent that values decide."""
     if a.dims is None:
         return axis in (0, -1)
-    axes = {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
-    return axes >= set(a.dims)
+    return _axes(a, axis) >= set(a.dims)
 
 
 def _worst(dtype: np.dtype, name: str) -> Any:

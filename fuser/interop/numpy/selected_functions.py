@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ def _elementwise(function: Any, extending: int | None) -> Handler:
     def handler(context: Context, *args: Any, **kwargs: Any) -> Selected:
         operands = [*args[:extending], *(kwargs.values() if extending is None else ())]
         others = [*args[len(args[:extending]) :], *(kwargs.values() if extending is not None else ())]
-        if any(isinstance(other, Selected) for other in others) or (function is np.where and len(args) != 3):
+        if any(isinstance(other, Selected) for other in others):
             raise unknown_shape()
         like = alike([v for v in operands if v is not None])
         with exempted(masked=True):
@@ -43,10 +42,6 @@ def _full(value: Any) -> Any:
     return value.full() if isinstance(value, Selected) else value
 
 
-def _registered() -> Iterator[tuple[Any, Handler]]:
-    for function, extending in _BROADCAST.items():
-        if function in FUNCTIONS:
-            yield function, _elementwise(function, extending)
-
-
-ON_SELECTED.update(_registered())
+ON_SELECTED.update(
+    {function: _elementwise(function, _BROADCAST[function]) for function in _BROADCAST.keys() & FUNCTIONS.keys()}
+)

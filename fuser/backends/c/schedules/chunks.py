@@ -1,13 +1,23 @@
-"""Chunks of the outermost reduced axis, for kernels with few parallel elements: threads reduce one each, then their results are combined."""
+"""What threads share: the axis, and chunks of the outermost reduced one, for kernels with few parallel elements: threads reduce one each, then
+their results are combined."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Range, Variable
+from fuser.ir.index import Axis
 
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
+
+ENOUGH = 128  # shared iterations that leave no thread much longer at work than others
+
+
+def shared_axis(axes: Sequence[Axis], extents: Mapping[Axis, int]) -> Axis:
+    """The axis whose iterations threads share: the first with enough of them, else the longest."""
+    return next((axis for axis in axes if extents[axis] >= ENOUGH), None) or max(axes, key=extents.__getitem__)
 
 
 def count(writer: Emitter, total: Code, spread: Code, least: Code) -> None:

@@ -18,6 +18,7 @@ from fuser.backends.c.emitter import Emitter, masks
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
 from fuser.backends.c.schedules import (
     blocks,
+    chunks,
     coalescing,
     masking,
     register_tiling,
@@ -40,7 +41,6 @@ from fuser.kernel.operands import operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 OUTER = 16  # outer iterations from which they are shared out, rather than those along the vector
-ENOUGH = 128  # shared iterations that leave no thread much longer at work than others
 NARROW = 4  # elements along the vector for which a vector loop is not worth its code
 BLOCK = 64  # iterations across narrow pieces that are done with before the next
 # A thread's first iteration, and the next thread's.
@@ -115,7 +115,11 @@ class Elementwise(Emitter):
             self._piece(self.pieces[self.cut], spans)
             return
         count = self.loops.count(tuple(self.order[:-1]))
-        self.outer = self._longest() if count >= OUTER and self.across is None else self.vector
+        self.outer = (
+            chunks.shared_axis(self.order[:-1], self.loops.extents)
+            if count >= OUTER and self.across is None
+            else self.vector
+        )
         if self.dealt:
             functions = map(Symbol, ("omp_get_thread_num", "omp_get_num_threads"))
             extent, thread, threads = self.extents[self.outer], *functions
@@ -125,12 +129,6 @@ class Elementwise(Emitter):
             self._nest(self.cut, 0, ())
         else:
             self._in_blocks_of(self.across)
-
-    def _longest(self) -> Axis:
-        """The axis around the vector whose iterations threads share: the first with enough of them, else the longest."""
-        around = self.order[:-1]
-        found = next((axis for axis in around if self.loops.extents[axis] >= ENOUGH), None)
-        return found or max(around, key=lambda axis: self.loops.extents[axis])
 
     def most_alone(self) -> int:
         return min(most_alone(leaf.nodes, leaf.stores, TARGET) for leaf in self.cut.whole)
@@ -386,7 +384,7 @@ class Elementwise(Emitter):
 def _collapsed(outer: Sequence[Span]) -> int:
     """Loops whose iterations threads share as one count, from which each loop's number has to be told again: the fewest with enough."""
     counts = itertools.accumulate((span.extent for span in outer), operator.mul)
-    return next((n for n, count in enumerate(counts, 1) if count >= ENOUGH), len(outer))
+    return next((n for n, count in enumerate(counts, 1) if count >= chunks.ENOUGH), len(outer))
 
 
 def _cut(kernel: Kernel, loops: Loops, asked: Schedule) -> Cut:

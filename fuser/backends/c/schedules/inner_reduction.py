@@ -39,7 +39,6 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.operands import needed
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
-ENOUGH = 128  # chunks that leave no thread much longer at work than others
 CHUNK = 8192  # reduced elements in one chunk, at least
 MOST_CHUNKS = 1024
 IDEMPOTENT = frozenset(("max", "min", "and", "or"))  # reductions that may take an element in twice
@@ -446,13 +445,11 @@ class SplitInnerReduction(InnerReduction):
     team = False
 
     def _order(self) -> list[Axis]:
-        """As the loops nest, the axis of chunks first: the first with enough iterations for all threads, else the longest. What
-        reports positions takes elements in their order."""
+        """As the loops nest, the axis of chunks first. What reports positions takes elements in their order."""
         order = super()._order()
         if len(order) < 3 or any(r.attr.positional for sweep in self.kernel.sweeps for r in sweep.reductions):
             return order
-        around, extents = order[:-1], self.loops.extents
-        first = next((a for a in around if extents[a] >= ENOUGH), None) or max(around, key=lambda a: extents[a])
+        first = chunks.shared_axis(order[:-1], self.loops.extents)
         return [first, *(axis for axis in order if axis is not first)]
 
     def form(self) -> None:
