@@ -41,7 +41,7 @@ def setter(module: str) -> Callable[[int], int] | None:
 
 
 class _Holders:
-    """How many are at work now, and the most threads that each library had before."""
+    """How many are at work now, and the threads that each library had before the first of them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -50,11 +50,13 @@ class _Holders:
 
     def enter(self) -> None:
         with self.lock:
+            if not self.count:
+                self.before.clear()  # others may have set the threads since
             self.count += 1
             for module in _MODULES:
                 limit = setter(module) if module in sys.modules else None
                 if limit is not None:
-                    self.before[module] = max(limit(1), self.before.get(module, 1))
+                    self.before.setdefault(module, limit(1))
 
     def leave(self) -> None:
         with self.lock:

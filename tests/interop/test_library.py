@@ -133,13 +133,15 @@ def test_steps_on_matrices_that_are_not_large_have_one_thread_of_lapack():
     limit = blas_threads.setter("numpy.linalg._umath_linalg")
     if limit is None:
         pytest.skip("NumPy's LAPACK does not say how many threads it has")
-    before, seen = limit(2), []
+    before, seen = limit(3), []
 
     def step(a: np.ndarray) -> np.ndarray:
         seen.append(limit(1))
         return a
 
     try:
+        library._evaluate(np.eye(10), function=lambda a: a, types=(ArrayType((10, 10), np.dtype(np.float64)),))
+        assert limit(2) == 3  # and what it was then is forgotten
         for size in (10, 400):
             library._evaluate(np.eye(size), function=step, types=(ArrayType((size, size), np.dtype(np.float64)),))
             assert limit(2) == (2 if size == 10 else 1)  # given back; what the step itself set stays
