@@ -90,7 +90,10 @@ class LoopKernel(Emitter):
             return 0
         extent = self.loops.extents[self.vector]
         length = self.strip or (extent if extent < LANES else self.width)
-        nodes = self._nodes()
+        before = self.kernel.sweeps[0].row
+        # What is gathered once before the loop stands in arrays then: that needs no vectors.
+        gathered = {n for n in before if n.op == "load" and not self._cheap(n) and not masking.dear(before)}
+        nodes = [n for n in self._nodes() if n not in gathered]
         lanes = masking.lanes(
             self, nodes, self.kernel.stores, length, long=self._subgroup() and masking.laborious(nodes)
         )
