@@ -26,8 +26,9 @@ from fuser.partition.group import FusionGroup, Refusal
 
 SHORT = 4096  # elements of a row that one program orders in registers
 LARGE, ROW_HELD = 1024, 32  # elements of a row that has a program alone, and those of a thread
-# Elements that a program counts or moves, its warps, and the most registers of a thread (0: as many as it takes), as they were fastest on an H200.
-PAIRS, KEYS, SMALL = (2048, 4, 80), (4096, 8, 64), (1024, 4, 0)
+# Elements that a program counts or moves, its warps, and the most registers of a thread (0: as many as it takes), as they were fastest on an H100: of
+# a larger block more elements have one digit, so that longer parts of lines are written at once.
+PAIRS, KEYS, SMALL = (4096, 8, 80), (4096, 8, 64), (1024, 4, 0)
 FEW = 1 << 19  # elements up to which smaller blocks give more programs
 GROUPS = 2048  # groups of blocks from which on each is of more blocks
 MOST_TOGETHER = 16  # blocks of a group at most

@@ -1,7 +1,7 @@
 """One row of updates combined at targets that repeat: what comes of an element depends on how often its row is a target.
 
-Targets of few rows are counted by each program in registers, those of more in words of its own in shared memory (shared_words.py), of rows that are too many
-for these by several programs that read the same targets; of still more by atomics of whole numbers. The counts of all programs, or of all copies, are added, and each element is combined with its update as often as that says.
+Targets are counted by each program in words of its own in shared memory (shared_words.py), of rows that are too many for these by several programs
+that read the same targets; of still more by atomics of whole numbers. Where a program has no such words, those of few rows are counted in registers. The counts of all programs, or of all copies, are added, and each element is combined with its update as often as that says.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ TILE, WARPS = 4096, 8  # targets that a program counts at once
 WORDS = shared_words.BYTES // 4  # rows that a program counts in shared memory
 PROGRAMS = 1056  # that count: eight for each multiprocessor, where shared memory has their words, so that few of their counts are added
 HALF = WORDS // 2  # words of a program of which so many fit
-FEWEST, MOST_ROWS = (
-    16,
-    2750,
-)  # rows of a histogram in registers, for which Triton compares the bits of a warp's targets: up to here that took less
-# than atomics on memory on an H200; more rows have words in shared memory
+# Rows of a histogram in registers, for which Triton compares the bits of a warp's targets: up to here that took less than atomics on memory on an H200.
+# Words in shared memory took as long as reading the targets does on an H100, for 256 and 4,096 rows and where all targets were one, registers twice that.
+FEWEST, MOST_ROWS = 16, 2750
 FINISHED = 512  # elements, or counts, of a program that finishes them
 COUNTED = 1.5e-12  # seconds of a target that one of some programs counts, from the second cache on; an estimate
 
@@ -35,7 +33,7 @@ def count_targets(targets, counts, length, rows, tiles, groups, BLOCK: tl.conste
     part, first = tl.program_id(0) // groups, tl.program_id(0) % groups * COUNTED
     own = counts + part.to(tl.int64) * rows + first
     size = tl.minimum(rows - first, COUNTED)
-    if ROWS == 0:
+    if PTX or ROWS == 0:
         base = shared_words(ASSEMBLY, PTX)
         lane = tl.arange(0, BLOCK)
         for start in range(0, size, BLOCK):
