@@ -9,7 +9,7 @@ word that they are ordered by is made where a digit is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -390,15 +390,24 @@ class Sort:
                     self.rows * (digits // some),
                     max(1, scanned * some // 512),
                 ),
-                Launch(
-                    "move_digits",
-                    (*source, befores, group_befores, totals, *target),
-                    sizes,
-                    constants,
-                    self.rows * blocks,
-                    warps,
-                    registers=registers,
+                _limited(
+                    Launch(
+                        "move_digits",
+                        (*source, befores, group_befores, totals, *target),
+                        sizes,
+                        constants,
+                        self.rows * blocks,
+                        warps,
+                    ),
+                    registers,
                 ),
             ]
             source = target
         return made
+
+
+def _limited(launch: Launch, registers: int) -> Launch:
+    """A launch whose threads have at most so many registers, or where values do not fit into these 16 more, or as many as they take."""
+    if not registers:
+        return launch
+    return replace(launch, registers=registers, smaller=(replace(launch, registers=registers + 16), launch))
