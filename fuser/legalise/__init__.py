@@ -15,6 +15,7 @@ from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
+from fuser.legalise.gemv_to_reduce import with_vectors_as_sums
 from fuser.legalise.grouped_products import with_grouped_products
 from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
@@ -45,6 +46,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
         graph = with_real_dots(graph, backend.supports)
     if limits.attention:
         graph = with_attention(with_recomputed_scores(graph, backend.supports), backend.supports)
+    if limits.gemv_as_sums:
+        graph = with_vectors_as_sums(graph)
     if limits.control:
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
