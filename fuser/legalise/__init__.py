@@ -27,6 +27,7 @@ from fuser.legalise.solve_order import with_columns
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.legalise.tabulation import with_tables
+from fuser.legalise.target_readings import with_target_readings
 from fuser.legalise.uniform_updates import with_uniform_updates
 from fuser.ops.grouped import grouped_matmul_p
 from fuser.ops.scatter_rows import scatter_rows_p
@@ -59,7 +60,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
     if scatter_rows_p in limits.calls:
-        graph = with_uniform_updates(graph)
+        graph = with_target_readings(with_uniform_updates(graph))
     graph = with_index_wrapping(graph, limits.calls)
     if limits.column_solves:
         graph = with_columns(graph)

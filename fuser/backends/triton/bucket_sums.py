@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fuser.backends.triton import accumulators, radix_sort, shared_words, spell
+from fuser.backends.triton import accumulators, radix_sort, shared_words, spell, target_words
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.target import TARGET, WARP
 from fuser.ir.graph import Eqn
@@ -45,7 +45,7 @@ LINE = 128  # bytes of a line of the second cache
 
 TEXT = '''
 @triton.jit(do_not_specialize=["length", "rows", "buckets"])
-def count_buckets(targets, counts, length, rows, buckets, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def count_buckets(targets, counts, length, rows, buckets, NEGATIVE: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """counts[program, bucket]: how many of the program's updates go to each bucket."""
     own = counts + tl.program_id(0).to(tl.int64) * buckets
     base = shared_words(ASSEMBLY, PTX)
@@ -55,7 +55,7 @@ def count_buckets(targets, counts, length, rows, buckets, SHIFT: tl.constexpr, B
     all_threads(PTX)
     for step in range(STEPS):
         place = (tl.program_id(0) * STEPS + step) * BLOCK + lane
-        target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
+        target = target_of(tl.load(targets + place, mask=place < length, other=0), rows, NEGATIVE)
         inside = (place < length) & (target < rows.to(tl.uint32))
         add_word(base, own, (target >> SHIFT).to(tl.int32), lane * 0 + 1, inside, PTX)
     all_threads(PTX)
@@ -112,7 +112,7 @@ def put_word(place, word, inside, PTX: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["length", "rows", "buckets", "blocks"])
-def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, rows, buckets, blocks, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, rows, buckets, blocks, NEGATIVE: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """Updates behind those of buckets and programs before, as words of 64 bits: the row in its bucket above the number's bits."""
     base = shared_words(ASSEMBLY, PTX)
     lane = tl.arange(0, BLOCK)
@@ -127,7 +127,8 @@ def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, ro
         all_threads(PTX)
         for step in range(STEPS):
             place = (block * STEPS + step) * BLOCK + lane
-            target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF, eviction_policy="evict_first")
+            target = tl.load(targets + place, mask=place < length, other=0, eviction_policy="evict_first")
+            target = target_of(target, rows, NEGATIVE)
             inside = (place < length) & (target < rows.to(tl.uint32))
             update = tl.load(updates + place, mask=place < length, other=0, eviction_policy="evict_first").to(tl.float32)
             at = add_word(base, own, (target >> SHIFT).to(tl.int32), lane * 0 + 1, inside, PTX)
@@ -288,6 +289,7 @@ def launches(
     partial = buffers.take(max(1, 2 * length // CHUNK) * PLACES, np.dtype("float64"))
     words = buffers.take(3 * PLACES * programs, whole)
     counted = {
+        "NEGATIVE": target_words.negative(eqn),
         "SHIFT": SHIFT,
         "BLOCK": BLOCK,
         "STEPS": STEPS,
@@ -342,4 +344,4 @@ def launches(
         ),
     ]
     stored = spell.storage(eqn.invars[0].aval.dtype)
-    return [accumulators.PARTS_TEXT, shared_words.TEXT, TEXT.replace("STORED", stored)], made
+    return [accumulators.PARTS_TEXT, target_words.TEXT, shared_words.TEXT, TEXT.replace("STORED", stored)], made
