@@ -58,6 +58,7 @@ class FusionLimits:
         ""  # why loops around kernels are driven from Python; where nothing is said, native code calls kernels
     )
     host_steps: bool = False  # native loops call Python for the steps that only it has
+    gemv_as_sums: bool = False  # no units multiply a matrix of 32 bits and a vector faster than a sum reads them
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     in_place_epilogues: bool = (
         False  # those write each element of a result once they have read the same element of other arrays
