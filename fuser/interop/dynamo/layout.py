@@ -69,15 +69,16 @@ class Layout:
         return from_torch(tensor.permute(self.order))._data
 
     def reader(self, dtype: np.dtype, memory: Memory) -> Callable[[torch.Tensor], Any]:
-        """`memory`, placed in that of a backend, for tensors of a dtype: at once, without Python, where both are the host's and
-        they lie as they should."""
+        """`memory`, placed in that of a backend, for tensors of a dtype: at once, without Python, where they lie there as they
+        should."""
 
         def otherwise(tensor: torch.Tensor) -> Any:
             return memory.place(self.memory(tensor))
 
-        if native is None or memory.platform != "cpu" or self.repeated or not _exchange():
+        on_device = memory.platform == "cuda" and native is not None and native.cuda_name() is not None
+        if native is None or not (on_device or memory.platform == "cpu") or self.repeated or not _exchange():
             return otherwise
-        return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise)
+        return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise, on_device)
 
     @functools.cached_property
     def strides(self) -> tuple[int, ...]:

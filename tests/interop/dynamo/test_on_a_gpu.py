@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -153,3 +155,64 @@ def test_the_backward_graph_has_the_settings_of_the_forward_one(programs: list[P
     with config.using(fuel=0):
         wanted = plans(lambda found: found.backward())
     assert plans(elsewhere) == wanted and wanted[-1] > 1
+
+
+class Described(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = (
+        *(("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32)),
+        *(("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)),
+        *(("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64)),
+    )
+
+
+Describe = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Described))
+
+
+class Exchange(ctypes.Structure):
+    """DLPackExchangeAPI, of which programs' arguments take `describe`."""
+
+    _fields_ = (
+        *(("version", ctypes.c_uint32 * 2), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p)),
+        *(("own", ctypes.c_void_p), ("give", ctypes.c_void_p), ("describe", Describe), ("stream", ctypes.c_void_p)),
+    )
+
+
+@needs_core
+def test_tensors_of_a_gpu_are_arguments_without_python(device: cuda_stand_in.Device) -> None:
+    """What torch would say of CUDA tensors, said by the test of the stand-in's memory."""
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    memory = native.device_upload(values)
+    shape, strides = (ctypes.c_int64 * 2)(4, 3), (ctypes.c_int64 * 2)(1, 4)  # a transposed tensor
+    place = {"device": 0, "offset": 0}
+
+    @Describe
+    def describe(tensor: Any, out: Any) -> int:
+        out[0] = Described(
+            *(memory.address, (ctypes.c_int32 * 2)(2, place["device"]), 2, 2, 32, 1),
+            *(ctypes.addressof(shape), ctypes.addressof(strides), place["offset"]),
+        )
+        return 0
+
+    exchange = Exchange((ctypes.c_uint32 * 2)(1, 3), describe=describe)
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    name = b"dlpack_exchange_api"
+    owner = object()
+
+    def taken(on_device: bool = True) -> Any:
+        return native.tensor_view(np.dtype(np.float32), (3, 4), (1, 0), lambda tensor: None, on_device, owner)
+
+    native.adopt_tensors(capsule(ctypes.addressof(exchange), name, None))
+    try:
+        found = taken()
+        assert found.address == memory.address and found.shape == (3, 4)
+        assert np.array_equal(native.device_download(found), values)
+        assert taken(on_device=False) is None  # a program on the host copies it
+        place["offset"] = 4  # where no kernel reads
+        assert taken() is None
+        place.update(device=1, offset=0)  # a program there says so
+        assert taken() is None
+    finally:
+        native.adopt_tensors(torch.Tensor.__dlpack_c_exchange_api__)
