@@ -66,7 +66,11 @@ def emit_kernel(
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements. `asked` are
     transforms that the user wants or forbids.
     """
-    pieces = unroll_residues(decompose(_unrolled(_with_parts(kernel), asked), spell.TABLE.has), TARGET)
+    pieces = [
+        piece
+        for part in (replace(kernel, frames=()), *kernel.frames)
+        for piece in unroll_residues(decompose(_unrolled(_with_parts(part), asked), spell.TABLE.has), TARGET)
+    ]
     if len(pieces) > 1:
         return _in_turn(kernel, [_emit(piece, threads, asked) for piece in pieces])
     return _emit(pieces[0], threads, asked)
