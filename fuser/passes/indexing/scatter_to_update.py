@@ -2,6 +2,7 @@
 
 The window is read, changed (also where an index outside leaves it alone) and put back, so that a loop can keep the carry
 where it is and write the window alone: a selection over the whole carry, which suits kernels, would copy it in each step.
+So are windows of what loops inside have made of the carry.
 """
 
 from __future__ import annotations
@@ -59,13 +60,26 @@ def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterato
     producers, read_by = body.producers, readers(body)
     for carry, out in zip(body.invars[first : first + count], body.outvars[:count]):
         chain = writes_from(out, producers, read_by)
-        if not chain or chain[0].invars[0] is not carry:
+        if not chain or before_loops(chain[0].invars[0], producers) is not carry:
             continue
         if len(chain) == 1 and carry.aval.size < LEAST:
             chain = [e for e in chain if len(read_by[carry]) == 1 and _counts(e.invars[1], producers, known)]
         elif carry.aval.size < LEAST:
             continue
         yield from (eqn for eqn in chain if eqn.primitive in COMBINE)
+
+
+def before_loops(operand: Operand, producers: Mapping[Operand, Eqn]) -> Operand:
+    """The array that loops have made `operand` of, one after the other, each as a carry of its own; `operand` where none has."""
+    while (eqn := producers.get(operand)) is not None:
+        n = eqn.outvars.index(operand)  # type: ignore[arg-type]
+        if eqn.primitive is scan_p and n < eqn.params["num_carry"]:
+            operand = eqn.invars[eqn.params["num_consts"] + n]
+        elif eqn.primitive is while_p and not eqn.params["cond_jaxpr"].out_avals[0].shape:
+            operand = eqn.invars[eqn.params["cond_nconsts"] + eqn.params["body_nconsts"] + n]
+        else:
+            break
+    return operand
 
 
 def readers(graph: Graph) -> dict[Operand, list[Eqn | None]]:
