@@ -2,7 +2,8 @@
 
 Such a body need not give the whole carry: it gives the parts and where they belong, and the loop writes them in place, one after
 the other, once the step is over, when nothing reads the old carry any more. A chain may also begin with what loops inside have made
-of the carry: then the body gives that, and the updates are written into it.
+of the carry: then the body gives that, and the updates are written into it. An update of the carry that such a loop starts from is
+a loop of one step, so that it is written in place where it stands.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Control, Fusion, Movement
-from fuser.passes.indexing.scatter_to_update import before_loops
+from fuser.ops.control import scan_p
+from fuser.passes.indexing.scatter_to_update import origin
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,9 @@ def updates_in_place(eqn: Eqn) -> InPlace:
     outvars = [*(bases.get(n, body.outvars[n]) for n in moving), *body.outvars[count:]]
     results: dict[Operand, int] = {operand: len(outvars) + n for n, operand in enumerate(extra)}
     gone = {eqn for chain in chains.values() for eqn in chain}
-    eqns = tuple(e for e in body.eqns if e not in gone)
-    smaller = replace(body, eqns=eqns, outvars=(*outvars, *extra)) if updates else body
+    early = set() if lanes else _before_loops(body, first, count)
+    eqns = tuple(one_step(e) if e in early else e for e in body.eqns if e not in gone)
+    smaller = replace(body, eqns=eqns, outvars=(*outvars, *extra)) if updates or early else body
     return InPlace(smaller, moving, updates, results)
 
 
@@ -99,7 +102,33 @@ def _looped(operand: Operand, body: Graph, carry: Var) -> bool:
     readers = [e for e in body.eqns if operand in e.invars and e.primitive.movement is not Movement.UPDATE]
     if operand in body.outvars or any(is_copy(e, operand) for e in readers):
         return False
-    return before_loops(operand, body.producers) is carry
+    return origin(operand, body.producers)[0] is carry
+
+
+def _before_loops(body: Graph, first: int, count: int) -> set[Eqn]:
+    """The updates of carries that loops go on with."""
+    found: set[Eqn] = set()
+    producers = body.producers
+    for n in range(count):
+        operand = body.outvars[n]
+        while (eqn := producers.get(operand)) is not None and eqn.primitive.movement is Movement.UPDATE:
+            operand = eqn.invars[0]
+        start, updates = origin(operand, producers)
+        if start is body.invars[first + n]:
+            found.update(eqn for eqn in updates if not _mostly(eqn))
+    return found
+
+
+def one_step(eqn: Eqn) -> Eqn:
+    """An update as a loop of one step that carries the array."""
+    operands = tuple(dict.fromkeys(v for v in eqn.invars[1:] if isinstance(v, Var)))
+    inside = {v: Var(v.aval) for v in (*operands, eqn.invars[0], eqn.outvars[0])}
+    new = Eqn(
+        eqn.primitive, tuple(inside.get(v, v) for v in eqn.invars), eqn.params, (inside[eqn.outvars[0]],), eqn.source
+    )
+    body = Graph((*(inside[v] for v in operands), inside[eqn.invars[0]]), (), (), (new,), new.outvars, "update")
+    params = {"jaxpr": body, "num_consts": len(operands), "num_carry": 1, "length": 1, "reverse": False, "unroll": 1}
+    return Eqn(scan_p, (*operands, eqn.invars[0]), params, eqn.outvars, eqn.source)
 
 
 def is_copy(eqn: Eqn, operand: Operand) -> bool:

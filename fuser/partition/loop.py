@@ -69,6 +69,8 @@ def loop_form(eqn: Eqn, supports: Supports, subgroups: bool = False, target: Tar
     `target`, one without lanes must take no longer than its body as kernels."""
     if eqn.primitive.control not in (Control.WHILE, Control.SCAN):
         return f"{eqn.primitive.name} runs one of its branches"
+    if eqn.params.get("length") == 1:  # `in_place_updates.one_step`; a program's own are written out
+        return "its one step writes in place"
     pieces = parts(eqn)
     graphs = [pieces.body] if pieces.predicate is None else [pieces.predicate, pieces.body]
     try:

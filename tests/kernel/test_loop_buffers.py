@@ -147,6 +147,33 @@ def union_find(lax, np, x):
     return lax.fori_loop(0, 90, join, np.arange(200))
 
 
+def heap(lax, np, x):
+    """Numbers are pushed one by one: a write, then a loop that swaps; the start is weakly typed."""
+
+    def push(i, heap):
+        heap = heap.at[i].set(x[i])
+        above = lambda k: (k - 1) // 2
+
+        def swapped(s):
+            k, h = s
+            return above(k), h.at[k].set(h[above(k)]).at[above(k)].set(h[k])
+
+        return lax.while_loop(lambda s: (s[0] > 0) & (s[1][above(s[0])] > s[1][s[0]]), swapped, (i, heap))[1]
+
+    return lax.fori_loop(0, 150, push, np.full(300, np.inf))
+
+
+def written_before_and_read_later(lax, np, x):
+    """What was written before the loop inside is read again when that has run."""
+
+    def step(i, x):
+        start = x.at[i].set(2.0).at[i + 1].add(x[i])
+        new = lax.fori_loop(0, 3, lambda j, x: x.at[i + 2 * j].add(x[j]), start)
+        return new.at[3].set(start[i + 2])
+
+    return lax.fori_loop(0, 20, step, x)
+
+
 def read_after(lax, np, x):
     """Elements of what the loop inside gives are read before one is written, and of the old carry too: that one moves."""
 
@@ -199,6 +226,8 @@ def rows_of_a_table(lax, np, x):
 NESTED = {
     "insertion sort": (insertion_sort, True),
     "union find": (union_find, True),
+    "heap": (heap, True),
+    "written before, read later": (written_before_and_read_later, False),
     "read after": (read_after, False),
     "kept as rows": (kept_as_rows, False),
     "scaled between": (scaled_between, None),
