@@ -131,6 +131,12 @@ def one_step(eqn: Eqn) -> Eqn:
     return Eqn(scan_p, (*operands, eqn.invars[0]), params, eqn.outvars, eqn.source)
 
 
+def is_one_step(eqn: Eqn) -> bool:
+    """Whether a loop is an update of its carry and nothing else, done once."""
+    inside = eqn.params["jaxpr"].eqns if eqn.params.get("length") == 1 else ()
+    return bool(inside) and all(e.primitive.movement is Movement.UPDATE for e in inside)
+
+
 def is_copy(eqn: Eqn, operand: Operand) -> bool:
     """Whether an equation only moves all of an operand: its result may be the same memory."""
     return eqn.primitive.fusion is Fusion.MOVEMENT and any(v.aval.size == operand.aval.size for v in eqn.outvars)

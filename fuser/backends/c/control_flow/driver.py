@@ -52,6 +52,7 @@ INCLUDES = "void *memcpy(void *, const void *, __SIZE_TYPE__);\ntypedef void (*f
 MEMCPY = Symbol("memcpy")
 LOCAL = 2048  # bytes of a workspace that lies on the stack
 CALLER_LOOPS = 2  # loops within loops inside a loop, beside whose steps its own calls are little
+WRITTEN_OUT_BYTES = 64  # of a copy that compilers make moves of
 SMALL = 1 << 13  # elements that a body's kernel goes through, up to which it runs on one thread
 
 
@@ -349,8 +350,10 @@ class Carries:
         """Copy a part into the carry, run by run."""
         driver, aval, part = self.driver, self.initial[update.carry].aval, update.value.aval
         outer, run = run_length(aval.shape, part.shape)
-        # A copy of one element is written out: the call would take longer than the copy.
-        run_bytes = str(aval.dtype.itemsize) if run == 1 else driver.size(run * aval.dtype.itemsize)
+        # What a few moves copy is written out: the call would take longer than the copy.
+        bytes_moved = run * aval.dtype.itemsize
+        few = type(bytes_moved) is int and bytes_moved <= WRITTEN_OUT_BYTES
+        run_bytes = str(bytes_moved) if few else driver.size(bytes_moved)
         driver.block()
         driver.line(f"const char *from = {self._value(update.value)};")
         for d, start in enumerate(update.starts):
