@@ -73,6 +73,12 @@ APART int read_indices(const plan *p, int64_t first, int64_t stride, int64_t cou
         const name i = at[j]; \
         to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
       } \
+    } else if (stride == 2 && sizeof(name) >= 4) { /* of two components, the usual types: vectors of every other element */ \
+      _Pragma("omp simd reduction(min:low) reduction(max:top)") \
+      for (int64_t j = 0; j < count; ++j) { \
+        const name i = at[2 * j]; \
+        to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
+      } \
     } else { \
       for (int64_t j = 0; j < count; ++j) { \
         const name i = at[j * stride]; \
