@@ -67,7 +67,7 @@ def test_indices_out_of_range_are_an_error_of_a_later_call() -> None:
     torch.testing.assert_close(compiled(x, good), x[good] * 2)
     compiled(x, torch.tensor([0, 5], device="cuda"))
     torch.cuda.synchronize()
-    with pytest.raises(IndexError, match="in a dimension of 5 .in an earlier call."):
+    with pytest.raises(IndexError, match=r"in a dimension of 5 .in an earlier call."):
         compiled(x, good)
     torch.testing.assert_close(compiled(x, good), x[good] * 2)
     index_errors.PENDING.examine(most=0)
