@@ -124,3 +124,19 @@ def test_states_with_many_functions_run_in_whole_vectors(states: int, masking: i
     for e in steps[1:].astype(np.float64):
         state = np.log(np.exp(state[:, None] + weights.astype(np.float64)).sum(0)) + e
     np.testing.assert_allclose(mine(steps, weights), state, rtol=2e-6 * len(steps))
+
+
+@pytest.mark.parametrize("batch, channels, states", [(4, 32, 16), (3, 5, 8), (2, 7, 20), (1, 33, 4)])
+def test_factors_that_several_lanes_share(batch: int, channels: int, states: int) -> None:
+    """Positions are divided by the number of states and by that of all lanes of a batch: strips of the shorter have neither."""
+
+    def scan(lib: Any, xp: Any) -> Any:
+        join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])
+        return lambda a, b: lib.associative_scan(join, (a[..., None] * xp.ones(states, a.dtype), b), axis=1)[1]
+
+    factors, inputs = np.abs(normal(batch, 40, channels)), normal(batch, 40, channels, states)
+    factors = factors / (1 + factors)
+    found, expected = fuser.jit(scan(lax, fnp))(factors, inputs), jax.jit(scan(jax.lax, jnp))(factors, inputs)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=2e-5, atol=2e-5)
+    if batch > 1:
+        assert states in {s.strip_mining for s in schedules(scan(lax, fnp), factors, inputs)}

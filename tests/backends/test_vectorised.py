@@ -75,6 +75,13 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
         np.ones((12, 12), np.float32),
         np.ones((100, 12), np.float32),
     ),
+    "a state whose factors several lanes share": (
+        lambda factors, inputs: lax.associative_scan(
+            lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (factors[..., None] * fnp.ones(16), inputs), axis=1
+        )[1],
+        np.ones((4, 128, 32), np.float32),
+        np.ones((4, 128, 32, 16), np.float32),
+    ),
     "normals in a loop": (
         lambda key: lax.fori_loop(
             0, 64, lambda t, x: x * fnp.exp(random.normal(random.fold_in(key, t), (N,))), fnp.ones(N)

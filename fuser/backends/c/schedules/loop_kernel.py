@@ -54,6 +54,7 @@ class LoopKernel(Emitter):
         self.strip = None if self._subgroup() else self._strip()
         if self.strip is not None:
             self.width = min(LANES, loops.extents[self.vector]) // self.strip * self.strip  # type: ignore[index]
+            self.strips.add(self.strip)
         self.arrays: dict[Scalar, Variable] = {}  # what lies in an array of the block, one element a lane
         self.again: set[Scalar] = set()  # what is computed again rather than kept in an array
         self.time = self.loop_inside.time

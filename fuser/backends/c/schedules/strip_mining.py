@@ -35,14 +35,18 @@ class Strips:
 def strips(
     nodes: Sequence[Scalar], stores: Sequence[Store], loops: Loops, shortest: int = SHORTEST_STRIP
 ) -> Strips | None:
-    """The strips that most divisions of the position along the vector ask for, the shortest among them; None where they do not pay,
-    or there are none of at least the `shortest` length."""
+    """The strips that most divisions of the position along the vector ask for, by their length or a multiple of it, the shortest among
+    them; None where they do not pay, or there are none of at least the `shortest` length."""
     indices = [index_of(n) for n in nodes]
     divisions = [div for index in (*indices, *(s.offset for s in stores)) for div in _divisions(index)]
     found = Counter(Strips(div.divisor, div.base.offset) for div in divisions if of_vector(div, loops))
     if loops.vector is None:
         return None
-    worth = {s: n for s, n in found.items() if shortest <= s.length < loops.extents[loops.vector]}
+    worth = {
+        s: sum(n for other, n in found.items() if other.offset == s.offset and other.length % s.length == 0)
+        for s in found
+        if shortest <= s.length < loops.extents[loops.vector]
+    }
     return max(worth, key=lambda s: (worth[s], -s.length, -s.offset), default=None)
 
 
