@@ -12,6 +12,7 @@ from fuser.ir import scalar as S
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import FLOATS, ArrayType, bfloat16
 from fuser.ops import elementwise as el
+from fuser.ops.conversion import convert_element_type_p
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshaped
 from fuser.trace.batch import moved, size_of
 
@@ -71,10 +72,10 @@ def _eval(
 
 def _batch(operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
     """The rows of all members of the batch as those of one operand, and targets that count on from member to member."""
-    assert "negative" not in params, "batched before a backend plans it"
     size = size_of(operands, dims)
     operand, targets, updates = (moved(x, d, 0, size) for x, d in zip(operands, dims))
     rows, width = operand.shape[1:]
+    targets = _words(targets, rows, params.pop("negative", "beyond"))
     shape, count = targets.shape, targets.shape[1]
     if updates.shape[1] != count:
         updates = broadcast_in_dim_p.bind(updates, shape=(size, count, width), broadcast_dimensions=(0, 1, 2))
@@ -89,6 +90,21 @@ def _batch(operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
         **params,
     )
     return reshaped(joined, (size, rows, width)), 0
+
+
+def _words(targets: Any, rows: int, negative: str) -> Any:
+    """Targets as words."""
+    if targets.dtype == WORD:
+        return targets
+    filled = lambda value: broadcast_in_dim_p.bind(
+        np.asarray(value, INDEX), shape=targets.shape, broadcast_dimensions=()
+    )
+    if negative == "from the end":
+        wrapped = el.add_p.bind(targets, filled(rows))
+        targets = el.select_n_p.bind(el.lt_p.bind(targets, filled(0)), targets, wrapped)
+    if negative == "first":
+        targets = el.max_p.bind(targets, filled(0))
+    return convert_element_type_p.bind(targets, new_dtype=WORD, weak_type=False)
 
 
 def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:

@@ -8,7 +8,8 @@ them whole, so that what each of them adds up, and with it the rounding of their
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,6 @@ BLOCK, STEPS, WARPS = (
     4,
     32,
 )  # updates that a program counts or moves at once, how often for one count, and its warps
-REGISTERS = 32  # of a thread that counts, where that suffices, so that two programs fit on a multiprocessor
 MOVING = 132  # programs that move, one on each multiprocessor of an H100
 ADDED, ADDING_WARPS = 1024, 8  # updates that a program adds at once
 CHUNK = 4 * PLACES  # updates from which on a bucket has several programs
@@ -41,12 +41,15 @@ MOVED = 19e-12
 # calls with 35, 69 and 87 MB of these on an H100, of which the third was foretold by the other two; that is the time of an atomic on memory (`accumulators.UNCACHED`) on an H200.
 JOINED, APART = 19e6, 57e-12
 LAUNCHES = 6
+TOGETHER_READ = 4  # elements of 32 bits that a thread reads at once, where sizes are multiples of it
 LINE = 128  # bytes of a line of the second cache
 
 TEXT = '''
 @triton.jit(do_not_specialize=["length", "rows", "buckets"])
-def count_buckets(targets, counts, length, rows, buckets, NEGATIVE: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def count_buckets(targets, counts, length, rows, buckets, NEGATIVE: tl.constexpr, ALIGNED: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """counts[program, bucket]: how many of the program's updates go to each bucket."""
+    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once
+        length = length // ALIGNED * ALIGNED
     own = counts + tl.program_id(0).to(tl.int64) * buckets
     base = shared_words(ASSEMBLY, PTX)
     lane = tl.arange(0, BLOCK)
@@ -112,8 +115,10 @@ def put_word(place, word, inside, PTX: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["length", "rows", "buckets", "blocks"])
-def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, rows, buckets, blocks, NEGATIVE: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, rows, buckets, blocks, NEGATIVE: tl.constexpr, ALIGNED: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """Updates behind those of buckets and programs before, as words of 64 bits: the row in its bucket above the number's bits."""
+    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once
+        length = length // ALIGNED * ALIGNED
     base = shared_words(ASSEMBLY, PTX)
     lane = tl.arange(0, BLOCK)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
@@ -127,10 +132,10 @@ def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, ro
         all_threads(PTX)
         for step in range(STEPS):
             place = (block * STEPS + step) * BLOCK + lane
-            target = tl.load(targets + place, mask=place < length, other=0, eviction_policy="evict_first")
+            target = tl.load(targets + place, mask=place < length, other=0)
             target = target_of(target, rows, NEGATIVE)
             inside = (place < length) & (target < rows.to(tl.uint32))
-            update = tl.load(updates + place, mask=place < length, other=0, eviction_policy="evict_first").to(tl.float32)
+            update = tl.load(updates + place, mask=place < length, other=0).to(tl.float32)
             at = add_word(base, own, (target >> SHIFT).to(tl.int32), lane * 0 + 1, inside, PTX)
             word = (target & ((1 << SHIFT) - 1)).to(tl.int64) << 32
             word |= update.to(tl.uint32, bitcast=True).to(tl.int64)
@@ -168,8 +173,10 @@ def whole_runs(counts, bucket, number, total, blocks, buckets):
 
 
 @triton.jit(do_not_specialize=["rows", "buckets", "blocks"])
-def sum_buckets(moved, counts, starts, chunks, slots, operand, out, partial, words, rows, buckets, blocks, PLACES: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, HEADROOM: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def sum_buckets(moved, counts, starts, chunks, slots, operand, out, partial, words, rows, buckets, blocks, ALIGNED: tl.constexpr, PLACES: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, HEADROOM: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """The rows of a bucket with their sums; of one that has several chunks the sums of each."""
+    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once
+        rows = rows // ALIGNED * ALIGNED
     own = words + tl.program_id(0).to(tl.int64) * (3 * PLACES)
     base = shared_words(ASSEMBLY, PTX)
     lane = tl.arange(0, BLOCK)
@@ -288,26 +295,10 @@ def launches(
     moved = buffers.take(length, np.dtype("int64"))
     partial = buffers.take(max(1, 2 * length // CHUNK) * PLACES, np.dtype("float64"))
     words = buffers.take(3 * PLACES * programs, whole)
-    counted = {
-        "NEGATIVE": target_words.negative(eqn),
-        "SHIFT": SHIFT,
-        "BLOCK": BLOCK,
-        "STEPS": STEPS,
-        "ASSEMBLY": shared_words.assembly(min(MOST_BUCKETS, 1 << (buckets - 1).bit_length())),
-        "PTX": False,
-    }
-    added = {
-        "PLACES": PLACES,
-        "BLOCK": ADDED,
-        "CHUNK": CHUNK,
-        "HEADROOM": HEADROOM,
-        "ASSEMBLY": shared_words.assembly(3 * PLACES),
-        "PTX": False,
-    }
+    counted, added = _constants(eqn, buckets)
     sizes, threads = (length, rows, buckets), WARPS * WARP["cuda"]
-    count = Launch("count_buckets", (targets, counts), sizes, counted, blocks, WARPS, threads=threads)
     made = [
-        replace(count, registers=REGISTERS, smaller=(count,)),
+        Launch("count_buckets", (targets, counts), sizes, counted, blocks, WARPS, threads=threads),
         Launch(
             "scan_buckets",
             (counts, totals),
@@ -345,3 +336,27 @@ def launches(
     ]
     stored = spell.storage(eqn.invars[0].aval.dtype)
     return [accumulators.PARTS_TEXT, target_words.TEXT, shared_words.TEXT, TEXT.replace("STORED", stored)], made
+
+
+def _constants(eqn: Eqn, buckets: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of the launches that count and move, and of the one that sums."""
+    rows, length = eqn.invars[0].aval.shape[0], eqn.invars[1].aval.size
+    counted: dict[str, Any] = {
+        "NEGATIVE": target_words.negative(eqn),
+        "ALIGNED": math.gcd(length, TOGETHER_READ),
+        "SHIFT": SHIFT,
+        "BLOCK": BLOCK,
+        "STEPS": STEPS,
+        "ASSEMBLY": shared_words.assembly(min(MOST_BUCKETS, 1 << (buckets - 1).bit_length())),
+        "PTX": False,
+    }
+    added: dict[str, Any] = {
+        "ALIGNED": math.gcd(rows, TOGETHER_READ),
+        "PLACES": PLACES,
+        "BLOCK": ADDED,
+        "CHUNK": CHUNK,
+        "HEADROOM": HEADROOM,
+        "ASSEMBLY": shared_words.assembly(3 * PLACES),
+        "PTX": False,
+    }
+    return counted, added

@@ -6,6 +6,7 @@ that read the same targets; of still more by atomics of whole numbers. Where a p
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,15 @@ HALF = WORDS // 2  # words of a program of which so many fit
 # Words in shared memory took as long as reading the targets does on an H100, for 256 and 4,096 rows and where all targets were one, registers twice that.
 FEWEST, MOST_ROWS = 16, 2750
 FINISHED = 512  # elements, or counts, of a program that finishes them
+TOGETHER_READ = 4  # targets that a thread reads at once, where their number is a multiple of it
 COUNTED = 1.5e-12  # seconds of a target that one of some programs counts, from the second cache on; an estimate
 
 PRIVATE_TEXT = '''
 @triton.jit(do_not_specialize=["length", "rows", "tiles", "groups"])
-def count_targets(targets, counts, length, rows, tiles, groups, NEGATIVE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COUNTED: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def count_targets(targets, counts, length, rows, tiles, groups, NEGATIVE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COUNTED: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """How often each of some rows is among the targets that a program reads: counts[part, row]. A group of programs reads the same targets."""
+    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once
+        length = length // ALIGNED * ALIGNED
     part, first = tl.program_id(0) // groups, tl.program_id(0) % groups * COUNTED
     own = counts + part.to(tl.int64) * rows + first
     size = tl.minimum(rows - first, COUNTED)
@@ -121,7 +125,13 @@ def launches(
         words, in_registers = min(WORDS, rounded), rounded if rows <= MOST_ROWS else 0
         parts = min(tiles, (PROGRAMS if words <= HALF else PROGRAMS // 2) // groups)
         counted = buffers.take(parts * rows, COUNT)
-        constants: dict[str, Any] = {"NEGATIVE": negative, "BLOCK": TILE, "ROWS": in_registers, "COUNTED": WORDS}
+        constants: dict[str, Any] = {
+            "NEGATIVE": negative,
+            "ALIGNED": math.gcd(length, TOGETHER_READ),
+            "BLOCK": TILE,
+            "ROWS": in_registers,
+            "COUNTED": WORDS,
+        }
         constants |= {"ASSEMBLY": shared_words.assembly(words), "PTX": False}
         sizes = (length, rows, tiles, groups)
         made.append(Launch("count_targets", (targets, counted), sizes, constants, parts * groups, WARPS))
