@@ -13,6 +13,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser import errors
 from fuser.lax import values
+from fuser.runtime.array import Array
 from fuser.runtime.core import native
 
 X = np.ones(3, np.float32)
@@ -130,7 +131,7 @@ def test_arrays_of_other_libraries_on_a_device(monkeypatch):
         def __dlpack_device__(self):
             return 2, 0
 
-    monkeypatch.setattr(values, "from_dlpack", lambda tensor: fuser.Array(tensor.values))
+    monkeypatch.setattr(values, "from_dlpack", lambda tensor: Array(tensor.values))
     doubled = fuser.jit(lambda x: x * 2)
     assert doubled(Tensor("float32")).tolist() == [0, 2, 4] == fnp.add(Tensor("float32"), Tensor("float32")).tolist()
     assert doubled(Tensor("int64")).dtype == np.int32  # as one of NumPy's
