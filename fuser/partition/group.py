@@ -57,6 +57,7 @@ class FusionLimits:
     # Loops around kernels are no kernels: the device runs them, or Python does where the backend's `driven` says why; else native code calls kernels.
     driven: bool = False
     host_steps: bool = False  # native loops call Python for the steps that only it has
+    gemv_as_sums: bool = False  # no units multiply a matrix of 32 bits and a vector faster than a sum reads them
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     in_place_epilogues: bool = (
         False  # those write each element of a result once they have read the same element of other arrays
@@ -74,6 +75,7 @@ class FusionLimits:
     optional_results: frozenset[Primitive] = frozenset()  # those of `calls` that leave out results that nobody reads
     column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
+    update_frames: bool = False  # kernels write a value into a larger array, and copy what lies around it
     subgroups: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     natives: frozenset[Primitive] = frozenset()  # primitives made of others that the backend has a form of its own for
     whole: bool = False  # one compiler takes the whole program: all groups are emitted, and control flow is its own

@@ -91,6 +91,7 @@ class Triton:
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
         control=True,
+        gemv_as_sums=True,
         dots=True,
         product_tile=PRODUCT_TILE,
         attention=True,
