@@ -110,9 +110,9 @@ if [ "$SECONDS_FOR_PAGES" = 0 ]; then
     echo "left out"
 else
     rm -f "$OUT/pages.jsonl"
-    only=
-    [ -n "$DRY_RUN" ] && only="--stand-in docs/errors.md"
+    only= limit=$SECONDS_FOR_PAGES
+    [ -n "$DRY_RUN" ] && only="--stand-in docs/errors.md" limit=200
     # shellcheck disable=SC2086
-    JAX_PLATFORMS=cpu timeout $((SECONDS_FOR_PAGES + 30)) "$PYTHON" -m tests.gpu.pages $only --processes 6 --seconds "$SECONDS_FOR_PAGES" --rows "$OUT/pages.jsonl" || status=1
+    JAX_PLATFORMS=cpu timeout "$limit" "$PYTHON" -m tests.gpu.pages $only --processes 6 --seconds $((limit * 3 / 4)) --rows "$OUT/pages.jsonl" || status=1
 fi
 exit $status
