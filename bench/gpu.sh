@@ -10,6 +10,7 @@ OUT=${OUT:-bench/results}
 SECONDS_FOR_CASES=${SECONDS_FOR_CASES:-80}
 SECONDS_FOR_ROWS=${SECONDS_FOR_ROWS:-240}
 SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-60}
+SECONDS_FOR_PAGES=${SECONDS_FOR_PAGES:-60}
 SECONDS_FOR_GPUS=${SECONDS_FOR_GPUS:-60}
 SECONDS_FOR_MODELS=${SECONDS_FOR_MODELS:-60}
 DRY_RUN=${DRY_RUN:-}
@@ -102,5 +103,16 @@ elif "$PYTHON" -c "import pytest" 2>/dev/null; then
     esac
 else
     echo "pytest is not installed: the tests marked gpu are left out; the benchmark checks every result against float64"
+fi
+
+echo "== README, docs and examples on the default device, a line of JSON each, at once, in $OUT/pages.jsonl"
+if [ "$SECONDS_FOR_PAGES" = 0 ]; then
+    echo "left out"
+else
+    rm -f "$OUT/pages.jsonl"
+    only= limit=$SECONDS_FOR_PAGES
+    [ -n "$DRY_RUN" ] && only="--stand-in docs/errors.md" limit=200
+    # shellcheck disable=SC2086
+    JAX_PLATFORMS=cpu timeout "$limit" "$PYTHON" -m tests.gpu.pages $only --processes 6 --seconds $((limit * 3 / 4)) --rows "$OUT/pages.jsonl" || status=1
 fi
 exit $status

@@ -7,56 +7,28 @@ what they print now into the pages; read the difference before you commit it.
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 import tempfile
 import tomllib
 
 import pytest
 
-import fuser
 from fuser import errors
 from fuser.config import FLAGS
+from tests import page_blocks
+from tests.page_blocks import BLOCKS, PAGES, ROOT
 
-ROOT = pathlib.Path(fuser.__file__).parents[1]
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
-BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
 INSTALLS = (
     'python -m pip install -c constraints.txt ".[demo]" && python -m fuser demo',
     'python -m pip install -c constraints.txt -e ".[test]" && python -m pytest',
 )
 
-RUNNER = """
-import contextlib, io, json, linecache, sys
-scope, outputs = {"__name__": "example"}, []
-for number, code in enumerate(json.load(sys.stdin)):
-    name = "example.py" if number == 0 else f"example{number + 1}.py"
-    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        try:
-            exec(compile(code, name, "exec"), scope)
-        except Exception as error:
-            print(f"{type(error).__name__}: {error}")
-    outputs.append(printed.getvalue())
-json.dump(outputs, sys.stdout)
-"""
-
 
 def run_blocks(codes: list[str], folder: pathlib.Path) -> list[str]:
-    """What each block prints."""
-    settings = {name: value for name, value in os.environ.items() if not name.startswith("FUSER_")}
-    settings |= {"FUSER_BACKEND": "c", "FUSER_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(
-        [sys.executable, "-c", RUNNER], input=json.dumps(codes), capture_output=True, text=True, cwd=folder, env=settings, check=False
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
-    return json.loads(result.stdout)
+    """What each block prints on the C backend, on which the pages were written."""
+    found = page_blocks.run(codes, folder, page_blocks.settings(folder, FUSER_BACKEND="c"))
+    return [printed for printed, _ in found]
 
 
 @pytest.mark.parametrize("page", PAGES)

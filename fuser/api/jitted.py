@@ -413,9 +413,12 @@ class Jitted(_Base):
             return as_value(value, self.name)
         except TypeError:
             path = self._path(number, arguments)
+            way_out = "pass an array or a number, or make the argument static with static_argnums"
+            if hasattr(value, "__dlpack__"):
+                way_out = "pass fuser.dlpack.from_dlpack of it, which has the same memory"
             raise TypeError(
                 f"argument {path} of {self.name} is {dtypes.in_words(value)}, which is no array of numbers; "
-                f"pass an array or a number, or make the argument static with static_argnums ({current_source().short})"
+                f"{way_out} ({current_source().short})"
             ) from None
 
     def _path(self, number: int, arguments: Any) -> str:

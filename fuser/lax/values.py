@@ -23,7 +23,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import ALL_DTYPES, BOOL, ArrayType, is_key, kind_of, short_dtype
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
-from fuser.runtime.array import Array
+from fuser.runtime.array import Array, from_dlpack
 from fuser.runtime.memory import copied, on_lines, refusal_in_step
 from fuser.runtime.reference import Ref
 from fuser.trace import transfers
@@ -110,7 +110,7 @@ def as_value(value: Any, function: str = "fuser.numpy", position: int | None = N
     if convert is not None:  # traced NumPy arrays have it, and are of NumPy's class
         return as_value(convert(), function)
     if hasattr(value, "__array__"):
-        return from_numpy(np.asarray(value))
+        return over_device_memory(value) if lies_on_a_device(value) else from_numpy(np.asarray(value))
     kinds: tuple[Any, ...] = (int, float, complex)  # subclasses, as enumerations are
     for base in kinds:
         if isinstance(value, base):
@@ -147,6 +147,27 @@ def from_numpy(value: Any, kept: bool = False) -> Array:
         step = "the copy" if array.dtype == dtype else f"the conversion to {dtype.name}"
         raise refusal_in_step(error, step, str(current_source()), True)  # noqa: B904
     return put_by_default(Array(array) if array.ndim else number(Array(array)))
+
+
+_HOST = (1, 3)  # kDLCPU and kDLCUDAHost, of DLPack's devices
+
+
+def lies_on_a_device(value: Any) -> bool:
+    """Whether another library's array, such as a CUDA tensor, says by DLPack that its memory is a device's."""
+    where = getattr(value, "__dlpack_device__", None)
+    return where is not None and where()[0] not in _HOST
+
+
+def over_device_memory(value: Any) -> Any:
+    """An Array over such an array's memory, of the canonical dtype. RuntimeError for a tensor that requires gradients, as of one on the host."""
+    if getattr(value, "requires_grad", False):
+        raise RuntimeError(
+            "a tensor that requires gradients is no argument here, as autograd sees no further; pass tensor.detach(), or compile the "
+            f"function with fuser.accelerate, whose results autograd follows ({current_source().short})"
+        )
+    found = from_dlpack(value)
+    dtype = dtypes.canonical(dtypes.check_dtype(found.dtype, found))
+    return found if found.dtype == dtype else bind(convert_element_type_p, found, new_dtype=dtype, weak_type=False)
 
 
 def arrives(value: Any) -> None:

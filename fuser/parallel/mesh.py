@@ -391,8 +391,10 @@ def make_mesh(
     found = list(_device.devices()) if devices is None else list(devices)
     wanted = math.prod(shape)
     if wanted > len(found):
+        on_cpu = devices is not None or found[0].platform == "cpu"
+        cpus = "on the CPU, " if on_cpu else 'devices=fuser.devices("cpu") takes the CPU\'s, of which '
         raise ValueError(
-            f"a mesh of shape {shape} needs {wanted} devices, and there are {len(found)}; on the CPU, "
+            f"a mesh of shape {shape} needs {wanted} devices, and there are {len(found)}; {cpus}"
             'fuser.config.update("num_cpu_devices", n) or FUSER_NUM_CPU_DEVICES sets how many there are'
         )
     grid = np.array(found[:wanted], object).reshape(shape)

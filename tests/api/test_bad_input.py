@@ -12,6 +12,8 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser import errors
+from fuser.lax import values
+from fuser.runtime.array import Array
 from fuser.runtime.core import native
 
 X = np.ones(3, np.float32)
@@ -109,6 +111,41 @@ def test_argument_that_is_no_array():
         "argument d['a'] of <lambda> is a str, which is no array of numbers; pass an array or a number, "
         f"or make the argument static with static_argnums ({line})"
     )
+
+
+def test_arrays_of_other_libraries_on_a_device(monkeypatch):
+    """Those with `__array__` are arguments wherever they lie; NumPy cannot read a GPU's memory."""
+
+    class Tensor:
+        requires_grad = False
+
+        def __init__(self, dtype):
+            self.values = np.arange(3, dtype=dtype)
+
+        def __array__(self, *args, **kwargs):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+        def __dlpack__(self, **options):
+            return self.values.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return 2, 0
+
+    monkeypatch.setattr(values, "from_dlpack", lambda tensor: Array(tensor.values))
+    doubled = fuser.jit(lambda x: x * 2)
+    assert doubled(Tensor("float32")).tolist() == [0, 2, 4] == fnp.add(Tensor("float32"), Tensor("float32")).tolist()
+    assert doubled(Tensor("int64")).dtype == np.int32  # as one of NumPy's
+    Tensor.requires_grad = True
+    with pytest.raises(
+        RuntimeError, match=r"pass tensor.detach\(\), or compile the function with fuser.accelerate.*test_bad_input"
+    ):
+        doubled(Tensor("float32"))
+    del Tensor.__array__
+    with pytest.raises(
+        TypeError,
+        match=r"argument x of <lambda> is a Tensor, .*; pass fuser.dlpack.from_dlpack of it",
+    ):
+        doubled(Tensor("float32"))
 
 
 @pytest.mark.parametrize("dtype", ["O", "U1", "M8[D]", [("a", "f4")]])

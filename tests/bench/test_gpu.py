@@ -41,6 +41,8 @@ def test_every_part_writes_its_rows(tmp_path: pathlib.Path) -> None:
     assert [row for row in rows if "failure" in row or row.get("error", 0) > row.get("tolerance", 0)] == []
     assert all("error" in row for row in rows if row["part"] not in ("calls", "pairs"))
     assert "tests collected" in run.stdout
+    (page,) = map(json.loads, (tmp_path / "pages.jsonl").read_text().splitlines())
+    assert page["page"] == "docs/errors.md" and page["wrong"] == []
     several = [json.loads(line) for line in (tmp_path / "gpus.jsonl").read_text().splitlines()]
     assert {row["device"] for row in several} == {"stand-in"} and {row["devices"] for row in several} == {2}
     assert len(several) == 2 and all(row["error"] < 1e-5 for row in several)

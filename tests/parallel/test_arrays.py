@@ -15,6 +15,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser.errors import DuplicateSpecError
 from fuser.experimental import checkify
+from fuser.runtime import device
 from fuser.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -132,7 +133,7 @@ def test_meshes_and_specs_compare_by_value() -> None:
     assert same[0].is_equivalent_to(same[1], 2) and not same[0].is_equivalent_to(fuser.NamedSharding(mesh, P("y")), 2)
 
 
-def test_what_does_not_fit_says_so() -> None:
+def test_what_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
     with pytest.raises(ValueError, match="splits dimension 0 into 4 parts, which do not divide its extent 7"):
         fuser.device_put(np.ones((7, 4)), fuser.NamedSharding(mesh, P("x")))
@@ -144,6 +145,15 @@ def test_what_does_not_fit_says_so() -> None:
         fuser.device_put(np.ones(8), fuser.NamedSharding(mesh, P("x", "y")))
     with pytest.raises(ValueError, match=r"a mesh of shape \(9,\) needs 9 devices, and there are 8"):
         fuser.make_mesh((9,), ("x",))
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "local_gpus", lambda: [0])
+        patch.setattr(device, "has_cuda", lambda: True)
+        patch.setattr(device, "cuda", lambda n: device.Device("cuda", n, "a GPU"))
+        with pytest.raises(
+            ValueError, match=r"and there are 1; devices=fuser.devices\(\"cpu\"\) takes the CPU's, of which"
+        ):
+            fuser.make_mesh((2,), ("x",))
+        assert fuser.make_mesh((2,), ("x",), devices=fuser.devices("cpu")).size == 2
     with pytest.raises(ValueError, match="the axes of a mesh need distinct names"):
         Mesh(np.array(fuser.devices("cpu")).reshape(4, 2), ("x", "x"))
 
