@@ -40,6 +40,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType, is_complex
 from fuser.kernel.schedule import Schedule
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
+from fuser.ops.conversion import copy_p
 from fuser.partition.axes import Views
 from fuser.partition.buffers import ALIGNMENT, padded
 from fuser.partition.group import FusionGroup, Kind, Plan
@@ -125,7 +126,10 @@ class Frame:
             if workspace := source.launch.get("workspace"):
                 pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
             name, first = self.driver.take(source)
-        self.driver.do(f"{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", name, joined(pointers or ["0"], ", "))
+        elsewhere = f"if ({pointers[0]} != {pointers[1]}) " if _copies(group) else ""
+        self.driver.do(
+            f"{elsewhere}{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", name, joined(pointers or ["0"], ", ")
+        )
 
 
 class Driver(Builder):
@@ -500,6 +504,12 @@ def single(aval: ArrayType) -> bool:
     """Whether a value is one number that a variable of C holds: not a key, nor one of less than a byte or of two parts."""
     number = aval.dtype in spell.TYPES and not is_complex(aval.dtype)
     return number and all(type(extent) is int and extent == 1 for extent in aval.shape)
+
+
+def _copies(group: FusionGroup) -> bool:
+    """Whether a kernel copies its operand and does nothing else: it has nothing to do where that lies in the result's memory."""
+    copied = [eqn.primitive for eqn in group.graph.eqns] == [copy_p]
+    return copied and len(group.graph.invars) == 1 and not group.reason
 
 
 def _elements(group: FusionGroup) -> int:
