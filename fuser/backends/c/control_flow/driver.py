@@ -142,6 +142,7 @@ class Driver(Builder):
         self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
         self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
         self.kernels = Nested(group.name)
+        self.polls_inside = False  # whether its steps look at what loops inside have found
         self.scalar: Scalarised | None = None  # of the largest kernel with loops that are not vectorised
         self.schedules: dict[str, Schedule] = {}  # of the kernels inside
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
@@ -159,6 +160,8 @@ class Driver(Builder):
             Do(code(f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];")),
         ]
         used = symbols(tuple(self.kernels.parts))
+        if self.polls_inside:  # the address of what a thread has of its own is asked for once, not in each step
+            before.append(Do(code('int *halted = &{}; __asm__("" : "+r"(halted));', Symbol("stopped"))))
         statements = thread_tuning.tuned(self.statements, "team_size" in used)
         own = Function(Own(), statements, comments=comments, calling=_loops_within(self.group) >= CALLER_LOOPS)
         start = [START] if interruptible(used | symbols((own,))) else []
@@ -237,7 +240,8 @@ class Driver(Builder):
 
     def poll(self) -> None:
         """At the end of a step: leave the loop if a signal's handler has raised, here or in a loop inside."""
-        inside = code("{} || ", Symbol("stopped")) if interruptible(symbols(tuple(self.kernels.parts))) else ""
+        self.polls_inside = interruptible(symbols(tuple(self.kernels.parts)))
+        inside = "*halted || " if self.polls_inside else ""
         self.do("if ({}--left == 0 && {}(&left, &pace)) break;", inside, Symbol("interrupted_at"))
 
     def _iterated(self, body: Frame, carries: Carries, copies: Iterable[tuple[str, str, str]] = ()) -> None:
@@ -331,7 +335,11 @@ class Carries:
     def finish(self) -> None:
         """Copy what is not yet in the result's memory."""
         for n in sorted({*self._moved(), *self.numbers}):
-            self._settle(n)
+            if n in self.numbers:  # a copy of so many bytes would be a call
+                kind = spell.storage(self.initial[n].aval.dtype)
+                self.driver.line(f"*({kind} *){self.driver.result(n)} = held{n};")
+            else:
+                self._settle(n)
 
     def _settle(self, n: int) -> None:
         """Copy a carry into the result's memory, where it is not yet."""
