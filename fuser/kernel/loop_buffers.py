@@ -31,7 +31,12 @@ def _placed(group: FusionGroup, limits: FusionLimits) -> FusionGroup:
     if not group.bodies:
         return group
     group = replace(group, bodies=tuple(with_loop_buffers(body, limits) for body in group.bodies))
-    native = group.kind is Kind.CONTROL and not group.reason and group.graph.eqns[-1].primitive is not cond_p
+    native = (
+        group.kind is Kind.CONTROL
+        and not group.reason
+        and not group.enqueued
+        and group.graph.eqns[-1].primitive is not cond_p
+    )
     return replace(group, buffers=loop_buffers(group)) if native else group
 
 
