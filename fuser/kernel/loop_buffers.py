@@ -99,24 +99,35 @@ def _overwritten(plan: Plan, source: int, target: int) -> int | None:
 
 
 def goes_on(group: FusionGroup, plan: Plan, source: int, target: int) -> bool:
-    """Whether a loop may find the carry that it gives in slot `target` in the memory of `source`: it stays in the result's memory
-    from the first step on, and the loop reads `source` in no other way."""
-    eqn, buffers = group.graph.eqns[-1], group.buffers
-    if buffers is None or target not in (written := [plan.slot_of.get(v) for v in eqn.outvars]):  # type: ignore[call-overload]
+    """Whether control flow may find what it gives in slot `target` in the memory of `source`, which it reads in one way alone: a loop
+    whose carry stays in the result's memory from the first step on, or a choice whose branches each write over it."""
+    eqn = group.graph.eqns[-1]
+    if group.reason or target not in (written := [plan.slot_of.get(v) for v in eqn.outvars]):  # type: ignore[call-overload]
         return False
+    n, views = written.index(target), Views(group.graph.eqns)
+    sources = [views(operand).source for operand in eqn.invars]
+    places = [k for k, var in enumerate(sources) if var is not None and plan.slot_of[var] == source]
+    if len(places) != 1:
+        return False
+    if eqn.primitive is cond_p:
+        return all(_branch_goes_on(body, places[0] - 1, n) for body in group.bodies)
     if eqn.primitive is scan_p:
         first, count = eqn.params["num_consts"], eqn.params["num_carry"]
     elif eqn.primitive is while_p:
         first, count = eqn.params["cond_nconsts"] + eqn.params["body_nconsts"], len(eqn.outvars)
     else:
         return False
-    n = written.index(target)
-    if n >= count or (n in buffers.slots and n not in buffers.in_place):
+    buffers = group.buffers
+    stays = buffers is not None and (n not in buffers.slots or n in buffers.in_place)
+    return stays and n < count and places == [first + n]
+
+
+def _branch_goes_on(body: Plan, operand: int, result: int) -> bool:
+    """Whether a branch writes a result, which is that alone, over an operand."""
+    outputs = [body.aliases.get(v, v) for v in body.outputs if isinstance(v, Var)]
+    if operand < 0 or len(outputs) != len(body.outputs) or outputs.count(outputs[result]) != 1:
         return False
-    views = Views(group.graph.eqns)
-    sources = [views(operand).source for operand in eqn.invars]
-    places = [k for k, var in enumerate(sources) if var is not None and plan.slot_of[var] == source]
-    return places == [first + n]
+    return carried_in_place(body, body.slot_of[body.graph.invars[operand]], body.slot_of[outputs[result]]) == ()
 
 
 def writes_behind(group: FusionGroup, plan: Plan, source: int, target: int) -> bool:

@@ -49,11 +49,13 @@ def test_elements_and_rows_by_every_type_of_index(kind: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_elements_by_pairs_of_indices(form: str) -> None:
-    at = places(form, "int32")
-    x = np.zeros((ROWS, ROWS), "int32")
-    both(lambda x, i, j: x.at[i, j].add(i + 1), x, at, at[::-1].copy())
-    both(lambda x, i, j: x.at[i, :, j].min(-1), np.zeros((ROWS, 3, ROWS), "int32"), at, at[::-1].copy())
+@pytest.mark.parametrize("kind", INDICES)
+def test_elements_by_pairs_of_indices(kind: str, form: str) -> None:
+    with fuser.enable_x64():
+        at = places(form, kind)
+        x = np.zeros((ROWS, ROWS), kind)
+        both(lambda x, i, j: x.at[i, j].add(i + 1), x, at, at[::-1].copy())
+        both(lambda x, i, j: x.at[i, :, j].min(-1), np.zeros((ROWS, 3, ROWS), kind), at, at[::-1].copy())
 
 
 @pytest.mark.parametrize("kind", ("float32", "float64"))

@@ -214,6 +214,29 @@ def three_deep(lax, np, x):
     return lax.fori_loop(0, 10, lambda i, x: middle(i, x).at[i + 1].multiply(0.5), x)
 
 
+def loops_in_branches(lax, np, x):
+    """Loops that one branch runs, and a write after the choice."""
+
+    def step(i, x):
+        sift = lambda x: lax.fori_loop(0, 3, lambda j, x: x.at[2 * i + j].add(x[j]), x)
+        shift = lambda x: lax.fori_loop(0, 2, lambda j, x: x.at[i + j].multiply(-0.5), x)
+        x = lax.switch((x[i] > 0) + i % 2, [lambda x: x, sift, shift], x)
+        return x.at[i + 3].set(x[i])
+
+    return lax.fori_loop(0, 30, step, x)
+
+
+def branches_that_read_both(lax, np, x):
+    """A branch that reads the operand besides what it writes over it, and one that gives another operand."""
+
+    def step(i, s):
+        x, y = s
+        sift = lambda x, y: (lax.fori_loop(0, 3, lambda j, z: z.at[i + j].add(x[j] + y[i]), x), y)
+        return lax.cond(x[i] > 0, sift, lambda x, y: (y, x), x, y)
+
+    return lax.fori_loop(0, 30, step, (x, x[::-1] * 0.5))
+
+
 def rows_of_a_table(lax, np, x):
     def step(i, t):
         t = lax.fori_loop(0, 3, lambda j, t: t.at[i + j].multiply(0.9), t)
@@ -234,6 +257,8 @@ NESTED = {
     "as constant too": (as_constant_too, False),
     "three deep": (three_deep, None),
     "rows": (rows_of_a_table, True),
+    "loops in branches": (loops_in_branches, True),
+    "branches that read both": (branches_that_read_both, False),
 }
 
 

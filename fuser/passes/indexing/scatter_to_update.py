@@ -19,7 +19,7 @@ from fuser.ir.primitive import MOVES
 from fuser.ir.rewrite import Rewriter
 from fuser.ops import elementwise as E
 from fuser.ops import movement as M
-from fuser.ops.control import scan_p, while_p
+from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherScatterMode
 from fuser.passes.indexing.canonicalize import COMBINE
@@ -85,8 +85,8 @@ def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterato
 
 
 def origin(operand: Operand, producers: Mapping[Operand, Eqn]) -> tuple[Operand, list[Eqn]]:
-    """The array that loops have made `operand` of, one after the other, each as a carry of its own, and the writes of windows
-    before them; `operand` itself where the last to make it is no loop."""
+    """The array that loops, and choices between them, have made `operand` of, one after the other, each as a carry of its own, and
+    the writes of windows before them; `operand` itself where the last to make it is none of these."""
     writes: list[Eqn] = []
     array = operand
     while (eqn := producers.get(array)) is not None:
@@ -95,12 +95,23 @@ def origin(operand: Operand, producers: Mapping[Operand, Eqn]) -> tuple[Operand,
             array = eqn.invars[eqn.params["num_consts"] + n]
         elif eqn.primitive is while_p and not eqn.params["cond_jaxpr"].out_avals[0].shape:
             array = eqn.invars[eqn.params["cond_nconsts"] + eqn.params["body_nconsts"] + n]
+        elif eqn.primitive is cond_p and (place := _chosen(eqn, n)) is not None:
+            array = eqn.invars[place]
         elif array is not operand and writes_window(eqn):
             writes.append(eqn)
             array = eqn.invars[0]
         else:
             break
     return array, writes
+
+
+def _chosen(eqn: Eqn, result: int) -> int | None:
+    """The operand of a choice that each branch, by itself or by loops, makes a result of."""
+    places: set[int | None] = set()
+    for branch in eqn.params["branches"]:
+        start = origin(branch.outvars[result], branch.producers)[0]
+        places.add(next((n for n, v in enumerate(branch.invars, 1) if v is start), None))
+    return places.pop() if len(places) == 1 else None
 
 
 def readers(graph: Graph) -> dict[Operand, list[Eqn | None]]:

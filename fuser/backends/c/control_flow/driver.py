@@ -40,6 +40,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType, is_complex
 from fuser.kernel.schedule import Schedule
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
+from fuser.ops.conversion import copy_p
 from fuser.partition.axes import Views
 from fuser.partition.buffers import ALIGNMENT, padded
 from fuser.partition.group import FusionGroup, Kind, Plan
@@ -125,7 +126,10 @@ class Frame:
             if workspace := source.launch.get("workspace"):
                 pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
             name, first = self.driver.take(source)
-        self.driver.do(f"{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", name, joined(pointers or ["0"], ", "))
+        elsewhere = f"if ({pointers[0]} != {pointers[1]}) " if _copies(group) else ""
+        self.driver.do(
+            f"{elsewhere}{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", name, joined(pointers or ["0"], ", ")
+        )
 
 
 class Driver(Builder):
@@ -138,6 +142,7 @@ class Driver(Builder):
         self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
         self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
         self.kernels = Nested(group.name)
+        self.polls_inside = False  # whether its steps look at what loops inside have found
         self.scalar: Scalarised | None = None  # of the largest kernel with loops that are not vectorised
         self.schedules: dict[str, Schedule] = {}  # of the kernels inside
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
@@ -155,6 +160,8 @@ class Driver(Builder):
             Do(code(f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];")),
         ]
         used = symbols(tuple(self.kernels.parts))
+        if self.polls_inside:  # the address of what a thread has of its own is asked for once, not in each step
+            before.append(Do(code('int *halted = &{}; __asm__("" : "+r"(halted));', Symbol("stopped"))))
         statements = thread_tuning.tuned(self.statements, "team_size" in used)
         own = Function(Own(), statements, comments=comments, calling=_loops_within(self.group) >= CALLER_LOOPS)
         start = [START] if interruptible(used | symbols((own,))) else []
@@ -233,7 +240,8 @@ class Driver(Builder):
 
     def poll(self) -> None:
         """At the end of a step: leave the loop if a signal's handler has raised, here or in a loop inside."""
-        inside = code("{} || ", Symbol("stopped")) if interruptible(symbols(tuple(self.kernels.parts))) else ""
+        self.polls_inside = interruptible(symbols(tuple(self.kernels.parts)))
+        inside = "*halted || " if self.polls_inside else ""
         self.do("if ({}--left == 0 && {}(&left, &pace)) break;", inside, Symbol("interrupted_at"))
 
     def _iterated(self, body: Frame, carries: Carries, copies: Iterable[tuple[str, str, str]] = ()) -> None:
@@ -327,7 +335,11 @@ class Carries:
     def finish(self) -> None:
         """Copy what is not yet in the result's memory."""
         for n in sorted({*self._moved(), *self.numbers}):
-            self._settle(n)
+            if n in self.numbers:  # a copy of so many bytes would be a call
+                kind = spell.storage(self.initial[n].aval.dtype)
+                self.driver.line(f"*({kind} *){self.driver.result(n)} = held{n};")
+            else:
+                self._settle(n)
 
     def _settle(self, n: int) -> None:
         """Copy a carry into the result's memory, where it is not yet."""
@@ -500,6 +512,12 @@ def single(aval: ArrayType) -> bool:
     """Whether a value is one number that a variable of C holds: not a key, nor one of less than a byte or of two parts."""
     number = aval.dtype in spell.TYPES and not is_complex(aval.dtype)
     return number and all(type(extent) is int and extent == 1 for extent in aval.shape)
+
+
+def _copies(group: FusionGroup) -> bool:
+    """Whether a kernel copies its operand and does nothing else: it has nothing to do where that lies in the result's memory."""
+    copied = [eqn.primitive for eqn in group.graph.eqns] == [copy_p]
+    return copied and len(group.graph.invars) == 1 and not group.reason
 
 
 def _elements(group: FusionGroup) -> int:
