@@ -72,16 +72,14 @@ PENDING = Pending(Copied)
 
 
 def examine(flags: Sequence[Any], messages: Sequence[str]) -> None:
-    """IndexError where an index was out of range: here for flags on the host, in a later call for a GPU's. A call that is captured
-    into a graph of the user's is not examined: its replays run no Python.
-    """
+    """IndexError where an index was out of range: here for flags on the host, in a later call for a GPU's."""
     if not any(map(on_gpu, flags)):
         raise_where([to_numpy(flag).any() for flag in flags], messages)
         return
     tensors = [Array(flag).torch() for flag in flags]
     if not all(tensor.is_cuda for tensor in tensors):  # a driver that stands in for one, or Triton's interpreter
         raise_where([bool(tensor.any()) for tensor in tensors], messages)
-    elif not torch.cuda.is_current_stream_capturing():
+    else:
         PENDING.examine()
         PENDING.add(tensors, messages)
 

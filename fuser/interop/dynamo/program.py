@@ -181,6 +181,8 @@ class Program:
         shared = shared_results(lowering, len(ends.results))
         writers = [(n, ends.results[n].layout.writer(ends.results[n].dtype, view)) for n, view in self.given]
         run = _runner(program.executable.call, readers, writers, ends.messages, len(ends.results), shared)
+        if memory.platform == "cuda" and torch.cuda.is_available():
+            run = _not_captured(run, torch.cuda.is_current_stream_capturing)
         self._runs[key] = run
         return run
 
@@ -204,6 +206,22 @@ def _runner(
         return [write(found[n]) for n, write in writers]
 
     return run
+
+
+def _not_captured(
+    run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], capturing: Callable[[], bool]
+) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """RuntimeError where the user captures a CUDA graph, whose replays would write to memory that is others' by then."""
+
+    def checked(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if capturing():
+            raise RuntimeError(
+                'torch.compile(backend="fuser") was called while torch.cuda.graph captures, and its memory is not the graph\'s; '
+                "call it without: programs that come back with the same memory are replayed as graphs anyway"
+            )
+        return run(tensors)
+
+    return checked
 
 
 def _copied(data: Any) -> Any:

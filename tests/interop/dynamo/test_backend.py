@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 F, nn = torch.nn.functional, torch.nn
 
 import fuser.torch  # noqa: E402
+from fuser.backends.base import HOST  # noqa: E402
 from fuser.interop.dynamo import backend  # noqa: E402
 from fuser.interop.dynamo.divide import divided  # noqa: E402
 from fuser.interop.dynamo.layout import View, layout_of  # noqa: E402
@@ -388,15 +389,14 @@ def test_tensors_lie_over_results(dtype: torch.dtype) -> None:
 
 def test_tensors_are_read_where_they_lie() -> None:
     x = torch.arange(24.0).reshape(2, 3, 4)
-    place = lambda data: data
     for tensor in (x, x.permute(2, 0, 1), nn.Parameter(x), x[1:], x.bfloat16(), x[:, :1]):
         layout = layout_of(tensor.shape, tensor.stride())
-        read = layout.reader(numpy_dtype(tensor.dtype), place)
+        read = layout.reader(numpy_dtype(tensor.dtype), HOST)
         data = read(tensor)
         assert data.ctypes.data == tensor.data_ptr() or not layout.plain or not tensor.is_contiguous()
         assert torch.equal(layout.tensor(data), tensor)
     layout = layout_of((2, 3), (3, 1))
-    strided = layout.reader(numpy_dtype(torch.float32), place)(x[0, :2, :3])  # rows with gaps are copied
+    strided = layout.reader(numpy_dtype(torch.float32), HOST)(x[0, :2, :3])  # rows with gaps are copied
     assert strided.flags.c_contiguous and (strided == x[0, :2, :3].numpy()).all()
 
 

@@ -16,7 +16,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from fuser.config import config  # noqa: E402
-from fuser.interop.dynamo import backend, index_errors  # noqa: E402
+from fuser.interop.dynamo import backend, index_errors, program  # noqa: E402
 from fuser.interop.dynamo.decompositions import decompositions  # noqa: E402
 from fuser.interop.dynamo.divide import Division, divided  # noqa: E402
 from fuser.interop.dynamo.program import Program  # noqa: E402
@@ -155,6 +155,14 @@ def test_the_backward_graph_has_the_settings_of_the_forward_one(programs: list[P
     with config.using(fuel=0):
         wanted = plans(lambda found: found.backward())
     assert plans(elsewhere) == wanted and wanted[-1] > 1
+
+
+def test_a_capture_of_the_users_is_refused() -> None:
+    captures = [False, True]
+    run = program._not_captured(lambda tensors: list(tensors), lambda: captures.pop(0))
+    assert run([1]) == [1]
+    with pytest.raises(RuntimeError, match=r"while torch.cuda.graph captures, and its memory is not the graph's"):
+        run([1])
 
 
 class Described(ctypes.Structure):
