@@ -449,9 +449,13 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     eqn = group.graph.eqns[-1]
     plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, loops)
-    if reason:
+    if reason or limits.driven:
         plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, loops)
-    return replace(group, bodies=plans, reason=reason, refusal=group.reason)
+    group = replace(group, bodies=plans, reason=reason, refusal=group.reason)
+    if not limits.driven:
+        return group
+    reason = backend.driven(group)
+    return replace(group, reason=reason, enqueued=not reason)
 
 
 def _planned(
@@ -462,9 +466,7 @@ def _planned(
         partition(legalise(body, backend, loops), backend, loops, f"{prefix}_{name}_", launches=launches)
         for name, body in graphs.items()
     )
-    if backend.limits.driven or not backend.limits.control:
-        return plans, backend.limits.driven
-    if backend.limits.host_steps:
+    if backend.limits.driven or backend.limits.host_steps or not backend.limits.control:
         return plans, ""
     return plans, next((inner.reason for plan in plans for inner in plan.groups if inner.reason), "")
 

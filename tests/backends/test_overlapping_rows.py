@@ -79,6 +79,22 @@ def test_rows_that_are_read_again_after_their_extreme(extent: int) -> None:
     np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", (np.float32, ml_dtypes.bfloat16))
+def test_several_extremes_of_one_row_one_after_the_other(dtype: Any) -> None:
+    """Each is of what is left without half of the one before: three runs over the row, of which two overlap."""
+    x = np.random.default_rng(5335).standard_normal(80).astype(dtype)
+
+    def left(x: Any) -> tuple[Any, Any]:
+        first = x - x.max(keepdims=True) * 0.5
+        second = first - first.max(keepdims=True) * 0.5
+        return first, (second - second.max(keepdims=True) * 0.5) ** 2
+
+    for found, wanted in zip(fuser.jit(left)(x), left(x.astype(np.float64)), strict=True):
+        np.testing.assert_allclose(
+            np.asarray(found, np.float64), wanted, rtol=1e-5 if dtype == np.float32 else 0.1, atol=1e-2
+        )
+
+
 def test_what_stands_for_elements_beyond_a_row_is_no_constant() -> None:
     """gcc 12 takes a choice of a masked load or a constant for the load, whose other lanes are what a register held before."""
     counter = Variable("x", "int64_t")

@@ -5,6 +5,7 @@ In expressions `{}` stands for the next part and `{name}` for the variable that 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from fuser.backends.c.function import (
@@ -43,6 +44,7 @@ class Builder:
         self._open: list[
             tuple[list[Statement], For | Block]
         ] = []  # what stands around a block, and the block without its body
+        self._local: list[set[str]] = [set()]  # names of constants, variables and arrays of each open block
         self._pragmas: list[Pragma] = []
         self._outside_lanes: int | None = None  # depth around the open loop over a vector's lanes
 
@@ -67,7 +69,19 @@ class Builder:
     # Statements.
 
     def _declared(self, name: str, kind: str, pointer: bool = False) -> Variable:
-        self.variables[name] = variable = Variable(name, kind, pointer)
+        """A variable that the open block declares. A name that it has declared already is spelt with a number."""
+        spelt, local = name, self._local[-1]
+        for number in itertools.count(2):
+            if spelt not in local:
+                break
+            spelt = f"{name}_{number}"
+        local.add(spelt)
+        self.variables[name] = variable = Variable(spelt, kind, pointer)
+        return variable
+
+    def _counter(self, name: str, kind: str) -> Variable:
+        """A variable that the loop declares which is opened next."""
+        self.variables[name] = variable = Variable(name, kind)
         return variable
 
     def let(self, kind: str, name: str, form: str | Part, *parts: Part) -> Variable:
@@ -131,7 +145,7 @@ class Builder:
     def lanes(self, count: int) -> Variable:
         """Open the loop over the lanes of a vector of `count` numbers."""
         self.pragma("omp simd")
-        lane = self._declared("lane", INTEGER)
+        lane = self._counter("lane", INTEGER)
         whole = code("{} < {}", lane, str(count))
         self.variables[lane.name] = lane
         self._outside_lanes = self.depth
@@ -143,13 +157,13 @@ class Builder:
     ) -> Variable:
         """Open a loop in which `name` runs from `first` up to `last`. In `step` and `test` the first `{}` is the counter."""
         first, last = self.code("{}", first), self.code("{}", last)
-        counter = self._declared(name, kind)
+        counter = self._counter(name, kind)
         return self.start(counter, first, self.code(test, counter, last), self.code(step, counter))
 
     def count_down(self, name: str, first: Part, last: Part) -> Variable:
         """Open a loop in which `name` runs from `last` - 1 down to `first`."""
         start, first = self.code("{} - 1", last), self.code("{}", first)
-        counter = self._declared(name, INTEGER)
+        counter = self._counter(name, INTEGER)
         return self.start(counter, start, self.code("{} >= {}", counter, first), self.code("--{}", counter))
 
     def as_short(self) -> None:
@@ -178,6 +192,7 @@ class Builder:
 
     def _enter(self, block: For | Block) -> None:
         self._open.append((self.statements, block))
+        self._local.append(set())
         self.statements = []
 
     @property
@@ -193,6 +208,7 @@ class Builder:
         """Close the innermost block; `flat`: it is written on one line."""
         body = tuple(self.statements)
         self.statements, block = self._open.pop()
+        self._local.pop()
         if self.depth == self._outside_lanes:
             self._outside_lanes = None
         if isinstance(block, Block) and form:

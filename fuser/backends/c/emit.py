@@ -15,6 +15,7 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
+from fuser.backends.c.schedules import recurrence_fission
 from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
@@ -142,7 +143,8 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
     if asked is not NOTHING_ASKED:
         loops = _along(loops, asked)
     if kernel.loop is not None:
-        return LoopKernel(kernel, loops, threads, asked)
+        apart = not asked.forbids("fission") and recurrence_fission.plan(kernel, loops) is not None
+        return (recurrence_fission.RecurrenceFission if apart else LoopKernel)(kernel, loops, threads, asked)
     if not kernel.reduced:
         return Elementwise(kernel, loops, threads, asked)
     way = reduction_of(kernel, loops, asked)
