@@ -81,13 +81,14 @@ CASES: dict[Callable[..., Any], tuple[type[Exception], str, str]] = {
     selects: (
         UnsupportedError,
         "return x[x > 0]",
-        "x[mask] with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the same mask, "
+        "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the same mask, "
         "sums, means and extremes of it, and x[mask] = ... are traced, and this is not (LINE); use np.where(mask, x, y) or where=mask",
     ),
     finds: (
         UnsupportedError,
         "np.nonzero",
-        "np.nonzero gives as many elements as the values have, so it cannot be traced (LINE); use np.where(mask, x, y) or where=mask",
+        "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the same mask, "
+        "sums, means and extremes of it, and x[mask] = ... are traced, and this is not (LINE); use np.where(mask, x, y) or where=mask",
     ),
     draws: (
         UnsupportedError,

@@ -39,10 +39,11 @@ class Selected(TracedArray):
 
     So are rows selected by a mask of one dimension, and a slice whose extent is computed: then `dims` are those whose extents vary.
     `alone` is then the mask of one dimension.
+    `position` are, of the positions that `np.where(mask)` gives, the mask, the dimension along which they count, and the value that they had.
     `window` is the view, of the array sliced, that a slice is part of; what is computed from such a slice has no window.
     """
 
-    __slots__ = ("alone", "dims", "line", "mask", "window")
+    __slots__ = ("alone", "dims", "line", "mask", "position", "window")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Selected(TracedArray):
     ) -> None:
         super().__init__(full._context, full.value)
         self.mask, self.dims, self.alone = mask, dims, alone
+        self.position: tuple[TracedArray, int, Value] | None = None
         self.window = full if view else None
         if view:
             self._base, self._view = full._base, full._view
@@ -101,7 +103,7 @@ class Selected(TracedArray):
 
 def unknown_shape(line: str = "") -> UnsupportedError:
     return untraceable(
-        "x[mask] with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the "
+        "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the "
         "same mask, sums, means and extremes of it, and x[mask] = ... are traced, and this is not",
         "use np.where(mask, x, y) or where=mask",
         line,
@@ -113,7 +115,43 @@ def normal(index: Any, x: TracedArray | None = None) -> tuple[Any, ...]:
     parts = index if isinstance(index, tuple) else (index,)
     if x is not None:
         parts = tuple(TracedArray(x._context, p) if isinstance(p, Tracer) else p for p in parts)
+        if any(isinstance(p, Selected) for p in parts):
+            parts = _masks(x, parts)
     return tuple(_part(p) for p in parts)
+
+
+def _masks(x: TracedArray, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The parts of an index of `x` with what `np.where(mask)` gave, all of it side by side, as the mask: `x[np.where(mask)]` is `x[mask]`."""
+    found: list[Any] = []
+    dimension, rest = 0, list(parts)
+    while rest:
+        part = rest[0]
+        if not isinstance(part, Selected):
+            if part is Ellipsis and any(isinstance(p, Selected) for p in rest):
+                raise unknown_shape()
+            dimension += part is not None and part is not Ellipsis
+            found.append(rest.pop(0))
+            continue
+        mask = _mask_of_positions(rest)
+        if mask is None or x.shape[dimension : dimension + mask.ndim] != mask.shape:
+            raise unknown_shape()
+        del rest[: mask.ndim]
+        dimension += mask.ndim
+        found.append(mask)
+    return tuple(found)
+
+
+def _mask_of_positions(parts: list[Any]) -> TracedArray | None:
+    """The mask whose positions, along all of its dimensions in turn, are the first parts of an index; None where they are not."""
+    if (first := parts[0].position) is None:
+        return None
+    mask: TracedArray = first[0]
+    own = [p.position if isinstance(p, Selected) else None for p in parts[: mask.ndim]]
+    whole = all(
+        place is not None and place[0] is mask and place[1] == d and place[2] is parts[d].value
+        for d, place in enumerate(own)
+    )
+    return mask if whole and len(own) == mask.ndim else None
 
 
 def _part(part: Any) -> Any:

@@ -48,13 +48,12 @@ def floats(*values: Any) -> np.dtype:
 
 
 @implements(np.where)
-def where(context: Context, condition: Any, x: Any = None, y: Any = None, /) -> TracedArray:
-    """`np.where(condition, x, y)`; with the condition alone the result's shape would depend on values."""
+def where(context: Context, condition: Any, x: Any = None, y: Any = None, /) -> Any:
+    """`np.where(condition, x, y)`; with the condition alone the positions of what it selects."""
     if x is None and y is None:
-        raise untraceable(
-            "np.where(condition) gives as many positions as the values have, so it cannot be traced",
-            "use np.where(condition, x, y)",
-        )
+        from fuser.interop.numpy.positions import nonzero  # which needs dispatch, as this does
+
+        return nonzero(context, condition)
     dtype = common_dtype(x, y)
     values = full_broadcast(
         "where", [operand(context, condition, BOOL), operand(context, y, dtype), operand(context, x, dtype)]
@@ -552,10 +551,7 @@ def _refused(name: str, way_out: str) -> Handler:
 
 
 for _name, _way in (
-    *(
-        (n, "use np.where(mask, x, y) or where=mask")
-        for n in ("nonzero", "flatnonzero", "argwhere", "extract", "compress", "trim_zeros")
-    ),
+    *((n, "use np.where(mask, x, y) or where=mask") for n in ("argwhere", "extract", "compress", "trim_zeros")),
     *(
         (n, "call it before or after the traced function")
         for n in ("unique", "union1d", "intersect1d", "setdiff1d", "setxor1d")
