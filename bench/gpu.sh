@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole GPU check and benchmark in one command, within 8 minutes, without network and without installing anything:
+# The whole GPU check and benchmark in one command, within 9 minutes, without network and without installing anything:
 #   sh bench/gpu.sh            results in bench/results, or in $OUT where that is set
 #   DRY_RUN=1 sh bench/gpu.sh  without a GPU: each part by the driver's stand-in, in small; what it prints is no measurement
 # It wants torch, triton and an NVIDIA GPU; what is missing is said in words and left out. PYTHON names the interpreter.
@@ -11,6 +11,7 @@ SECONDS_FOR_CASES=${SECONDS_FOR_CASES:-80}
 SECONDS_FOR_ROWS=${SECONDS_FOR_ROWS:-240}
 SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-60}
 SECONDS_FOR_GPUS=${SECONDS_FOR_GPUS:-60}
+SECONDS_FOR_MODELS=${SECONDS_FOR_MODELS:-60}
 DRY_RUN=${DRY_RUN:-}
 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 PYTHONUNBUFFERED=1
@@ -64,6 +65,19 @@ fi
 echo "== calls, kernels, products, what is irregular, programs beside JAX and torch.compile: a line of JSON each, at once, in $OUT/gpu.jsonl"
 # shellcheck disable=SC2086
 timeout $((SECONDS_FOR_ROWS + 60)) "$PYTHON" -m bench.gpu ${PARTS:-} --budget "$SECONDS_FOR_ROWS" --rows "$OUT/gpu.jsonl" ${DRY_RUN:+--dry-run} || status=1
+
+echo "== models under torch.compile, beside eager torch and inductor: a line of JSON each, at once, in $OUT/torch.jsonl"
+rm -f "$OUT/torch.jsonl"
+if [ -n "$DRY_RUN" ]; then
+    echo "left out: torch's own operations between the programs need a GPU; tests/interop/dynamo/test_on_a_gpu.py has the stand-in's part"
+elif [ "$SECONDS_FOR_MODELS" = 0 ]; then
+    echo "left out"
+elif "$PYTHON" -c "import torchvision, transformers" 2>/dev/null; then
+    # shellcheck disable=SC2086
+    "$PYTHON" -m bench.torch_suite ${MODELS:-bert resnet18 gpt2} --device cuda --mode training --budget "$SECONDS_FOR_MODELS" --rounds 5 --rows "$OUT/torch.jsonl" --json - || status=1
+else
+    echo "left out: the models are torchvision's and transformers', of which one is missing"
+fi
 
 echo "== programs over several GPUs, where there are some: a line of JSON each, in $OUT/gpus.jsonl"
 rm -f "$OUT/gpus.jsonl"

@@ -27,8 +27,8 @@ KEPT = (".json", ".cubin")
 
 
 def record(target: int) -> list[Job]:
-    """The kernels of every case of the backend and of every part of the benchmark, each once."""
-    from bench import gpu
+    """The kernels of every case of the backend, of every part of the benchmark, and of its variants, each once."""
+    from bench import gpu, gpu_variants
     from fuser.backends.triton.device import code
     from tests import cuda_stand_in
     from tests.backends.product_cases import SCHEDULES
@@ -57,6 +57,8 @@ def record(target: int) -> list[Job]:
             for _, case in function(run):
                 with contextlib.suppress(Exception):  # peers, which want a GPU and come last
                     case()
+        for call in gpu_variants.first_calls(run):
+            call()
         with config.using(backend="triton", enable_x64=True):
             for suite, (name, function, arrays) in every_case.cases(every_case.SUITES):
                 every_case.first_call(suite, function, arrays, SCHEDULES.get(name))

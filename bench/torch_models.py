@@ -24,6 +24,7 @@ _OPERATORS = (
     "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, "
     "SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
 )
+_DROPS = ("p", "dropout", "dropout_prob", "attention_dropout")  # of torch's modules, and attention in transformers
 _kept: list[Any] = []  # a library's operators go with it
 
 
@@ -135,6 +136,16 @@ def model(name: str, short: bool = False) -> tuple[Any, tuple[Any, ...]]:
         _torchvision()  # which transformers imports as well
     torch.manual_seed(0)
     return _MAKERS[name](short)
+
+
+def model_on(device: str, name: str, short: bool, copies: int) -> tuple[Any, tuple[Any, ...]]:
+    """The same on a device, with `copies` times as many rows, and without dropout, whose masks compilers draw in orders of their own."""
+    made, arguments = model(name, short)
+    for part in made.modules():
+        drops = [key for key, value in vars(part).items() if type(value) is float and key in _DROPS]
+        for key in drops:
+            setattr(part, key, 0.0)
+    return made.to(device), tuple(torch.cat([x] * copies).to(device) for x in arguments)
 
 
 def first(result: Any) -> Any:

@@ -282,6 +282,10 @@ class Config:
         own = self._local.__dict__
         return tuple(own.get(name, value) for name, value in self._values.items())
 
+    def of_thread(self) -> dict[str, Any]:
+        """What this thread has of its own, for `using` in another one."""
+        return {name: value for name, value in self._local.__dict__.items() if name in FLAGS}
+
     def dispatched_of(self, of_thread: bool) -> tuple[Any, ...] | None:
         """The same, and what guards calls, as the process has it; or the thread, None where it has nothing of its own."""
         own = self._local.__dict__ if of_thread else {}

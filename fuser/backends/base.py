@@ -100,7 +100,8 @@ class Memory(Protocol):
 
 
 class Backend(Protocol):
-    """One target: seven names, and `link`, which `link.Stepwise` has for backends that run a plan step by step."""
+    """One target: seven names, and `link`, which `link.Stepwise` has for backends that run a plan step by step. With `limits.driven` an
+    eighth, `driven(group)`: why Python drives control flow around kernels; empty where the device does."""
 
     name: str
     limits: FusionLimits

@@ -128,7 +128,7 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """The loop program of one group. With a `loop` there are two sweeps of rows, before it and after it."""
+    """The loop program of one group, whose `frames` run after it. With a `loop` there are two sweeps of rows, before it and after it."""
 
     name: str
     params: tuple[Param, ...]
@@ -137,6 +137,9 @@ class Kernel:
     sweeps: tuple[Sweep, ...]
     comments: tuple[str, ...] = ()
     loop: Loop | None = None
+    frames: tuple[
+        Kernel, ...
+    ] = ()  # of the same arrays, which copy what lies around values that are written into larger ones
 
     @property
     def nodes(self) -> tuple[Scalar, ...]:

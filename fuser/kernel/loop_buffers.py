@@ -1,8 +1,8 @@
 """Plan → Plan: where the carries of native loops lie, so that emission only spells it.
 
 A carry of which the body writes a part alone stays in the result's memory. So does one whose every new element is written
-when the old one has been read, which the body's kernels tell. The others are double-buffered: they change each step between
-the result's memory and a back buffer.
+when the old one has been read, which the body's kernels tell, and one that loops inside go on with in their results' memory.
+The others are double-buffered: they change each step between the result's memory and a back buffer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import replace
 from fuser.ir.graph import Var
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
-from fuser.ops.control import cond_p, scan_p
+from fuser.ops.control import cond_p, scan_p, while_p
+from fuser.partition.axes import Views
+from fuser.partition.buffers import same_type
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
 from fuser.partition.in_place_updates import LoopBuffers, updates_in_place
 
@@ -29,7 +31,12 @@ def _placed(group: FusionGroup, limits: FusionLimits) -> FusionGroup:
     if not group.bodies:
         return group
     group = replace(group, bodies=tuple(with_loop_buffers(body, limits) for body in group.bodies))
-    native = group.kind is Kind.CONTROL and not group.reason and group.graph.eqns[-1].primitive is not cond_p
+    native = (
+        group.kind is Kind.CONTROL
+        and not group.reason
+        and not group.enqueued
+        and group.graph.eqns[-1].primitive is not cond_p
+    )
     return replace(group, buffers=loop_buffers(group)) if native else group
 
 
@@ -47,23 +54,69 @@ def loop_buffers(group: FusionGroup) -> LoopBuffers:
     slots = {n: outputs[k] for k, n in enumerate(updated.moving)}
     rows = outputs[count : count + ys]
     uses = Counter([*slots.values(), *rows])
-    in_place = {n for n, slot in slots.items() if uses[slot] == 1 and carried_in_place(body, inputs[first + n], slot)}
+    between = {n: carried_in_place(body, inputs[first + n], slot) for n, slot in slots.items() if uses[slot] == 1}
+    in_place = {n for n, found in between.items() if found is not None}
+    within = {slot: n for n, found in between.items() for slot in found or ()}
     first_of: dict[int, int] = {}  # carries that share a slot are written once
     for n, slot in slots.items():
         if n not in in_place and slot not in rows:
             first_of.setdefault(slot, n)
-    return LoopBuffers(updated, slots, tuple(rows), frozenset(in_place), tuple(first_of.values()))
+    return LoopBuffers(updated, slots, tuple(rows), frozenset(in_place), tuple(first_of.values()), within)
 
 
-def carried_in_place(plan: Plan, source: int, target: int) -> bool:
-    """Whether a body's result in slot `target` may be written over its input in slot `source`."""
-    before, after = plan.slots[source], plan.slots[target]
-    if (before.aval.shape, before.aval.dtype) != (after.aval.shape, after.aval.dtype) or after.start < 0:
-        return False
+def carried_in_place(plan: Plan, source: int, target: int) -> tuple[int, ...] | None:
+    """The slots between, where a body's result in slot `target` may lie over its input in slot `source`: each step on the way
+    writes over what it is the last to read. None where it may not."""
+    between: list[int] = []
+    while (before := _overwritten(plan, source, target)) is not None:
+        if before == source:
+            return tuple(between)
+        between.append(before)
+        target = before
+    return None
+
+
+def _overwritten(plan: Plan, source: int, target: int) -> int | None:
+    """The slot whose memory the step that writes `target` may go on with: `source`, else what a step before it has written."""
+    after = plan.slots[target]
+    if after.start < 0:
+        return None
     group = plan.groups[after.start]
-    if before.end > after.start or group.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION):
+    dying = [
+        slot
+        for slot in dict.fromkeys(plan.slot_of[v] for v in group.graph.invars)
+        if (slot == source or plan.slots[slot].start >= 0)
+        and plan.slots[slot].end <= after.start
+        and same_type(plan.slots[slot].aval, after.aval)
+    ]
+    if source in dying:
+        dying = [source]
+    if group.kind is Kind.CONTROL:
+        return next((slot for slot in dying if goes_on(group, plan, slot, target)), None)
+    if group.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION):
+        return None
+    return next((slot for slot in dying if writes_behind(group, plan, slot, target)), None)
+
+
+def goes_on(group: FusionGroup, plan: Plan, source: int, target: int) -> bool:
+    """Whether a loop may find the carry that it gives in slot `target` in the memory of `source`: it stays in the result's memory
+    from the first step on, and the loop reads `source` in no other way."""
+    eqn, buffers = group.graph.eqns[-1], group.buffers
+    if buffers is None or target not in (written := [plan.slot_of.get(v) for v in eqn.outvars]):  # type: ignore[call-overload]
         return False
-    return writes_behind(group, plan, source, target)
+    if eqn.primitive is scan_p:
+        first, count = eqn.params["num_consts"], eqn.params["num_carry"]
+    elif eqn.primitive is while_p:
+        first, count = eqn.params["cond_nconsts"] + eqn.params["body_nconsts"], len(eqn.outvars)
+    else:
+        return False
+    n = written.index(target)
+    if n >= count or (n in buffers.slots and n not in buffers.in_place):
+        return False
+    views = Views(group.graph.eqns)
+    sources = [views(operand).source for operand in eqn.invars]
+    places = [k for k, var in enumerate(sources) if var is not None and plan.slot_of[var] == source]
+    return places == [first + n]
 
 
 def writes_behind(group: FusionGroup, plan: Plan, source: int, target: int) -> bool:

@@ -21,6 +21,7 @@ from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Swe
 from fuser.kernel.operands import computed, in_order, index_axes, operands, own_axes
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup
+from fuser.partition.update_frames import Box, frame, place, update_of
 from fuser.partition.values import Index, Values, deep_recursion
 
 KEEP_COST = 10  # a value computed in one sweep and needed in a later one is kept if it costs more additions than this
@@ -35,14 +36,47 @@ def lower(group: FusionGroup) -> Kernel:
 
 def _lower(group: FusionGroup) -> Kernel:
     demand = Demand(group)
-    stores = []
+    stores, frames = [], []
     for number, var in enumerate(results(group)):
-        index = tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
+        param, update = len(group.graph.invars) + number, update_of(group, var)
+        if update is not None:
+            stores.append(_into(demand, update, param))
+            frames += [_frame(demand, update, param, box) for box in frame(var.aval.shape, place(update))]
+            continue
+        index = _index(group, var)
         value, total = demand.summed(var) or (demand.value(var, index, None), None)
-        stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value, index, total))
+        stores.append(Store(param, linearise(index, var.aval.shape), value, index, total))
+    sweeps = Sweeping(group.reduced).cut(stores)
     return Kernel(
-        group.name, params(group), group.parallel, group.reduced, Sweeping(group.reduced).cut(stores), comments(group)
+        group.name, params(group), group.parallel, group.reduced, sweeps, comments(group), frames=tuple(frames)
     )
+
+
+def _index(group: FusionGroup, var: Var) -> tuple[Affine, ...]:
+    """The element of a value that belongs to the running iteration."""
+    return tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
+
+
+def _into(demand: Demand, update: Eqn, param: int) -> Store:
+    """The store of an update's value into its result."""
+    value, result = update.invars[1], update.outvars[0]
+    assert isinstance(value, Var)
+    own = _index(demand.group, value)
+    index = tuple(at + first for at, (first, _) in zip(own, place(update), strict=True))
+    return Store(param, linearise(index, result.aval.shape), demand.value(value, own, None), index)
+
+
+def _frame(demand: Demand, update: Eqn, param: int, box: Box) -> Kernel:
+    """The kernel that copies a box of the updated array, where the value does not lie."""
+    group, shape = demand.group, update.outvars[0].aval.shape
+    axes = [None if last - first == 1 else Axis(last - first) for first, last in box]
+    index = tuple(
+        Affine.of(first) if axis is None else Affine.of(axis) + first
+        for axis, (first, _) in zip(axes, box, strict=True)
+    )
+    store = Store(param, linearise(index, shape), demand.value(update.invars[0], index, None), index)
+    parallel = tuple(axis for axis in axes if axis is not None)
+    return Kernel(group.name, params(group), parallel, (), Sweeping(()).cut([store]), comments(group))
 
 
 def results(group: FusionGroup) -> list[Var]:

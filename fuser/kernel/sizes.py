@@ -41,12 +41,13 @@ class Sizes:
         """The text that stands for `value`; `key` says where it comes from."""
         if value in (0, 1, -1):
             return str(value)
-        if key not in self.slots:
-            if self.full and abs(value) < 1 << 31:
-                return str(value) if value >= 0 else f"({value})"
-            self.slots[key] = len(self.values)
-            self.values.append(value)
-        return self.spell(self.slots[key])
+        if not self.takes(key) and abs(value) < 1 << 31:
+            return str(value) if value >= 0 else f"({value})"
+        return self._argument(key, value)
+
+    def takes(self, key: Any) -> bool:
+        """Whether the integer from there is an argument; else it stands in the text, unless it needs 64 bits."""
+        return key in self.slots or not self.full
 
     @property
     def full(self) -> bool:

@@ -15,6 +15,7 @@ from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
+from fuser.legalise.gemv_to_reduce import with_vectors_as_sums
 from fuser.legalise.grouped_products import with_grouped_products
 from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
@@ -26,6 +27,7 @@ from fuser.legalise.solve_order import with_columns
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.legalise.tabulation import with_tables
+from fuser.legalise.target_readings import with_target_readings
 from fuser.legalise.uniform_updates import with_uniform_updates
 from fuser.ops.grouped import grouped_matmul_p
 from fuser.ops.scatter_rows import scatter_rows_p
@@ -45,6 +47,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
         graph = with_real_dots(graph, backend.supports)
     if limits.attention:
         graph = with_attention(with_recomputed_scores(graph, backend.supports), backend.supports)
+    if limits.gemv_as_sums:
+        graph = with_vectors_as_sums(graph)
     if limits.control:
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
@@ -56,7 +60,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
     if scatter_rows_p in limits.calls:
-        graph = with_uniform_updates(graph)
+        graph = with_target_readings(with_uniform_updates(graph))
     graph = with_index_wrapping(graph, limits.calls)
     if limits.column_solves:
         graph = with_columns(graph)

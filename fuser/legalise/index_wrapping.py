@@ -42,7 +42,7 @@ def _wrapped(eqn: Eqn, makers: dict[Var, Eqn], views: Views) -> tuple[list[Eqn],
     view = views(indices)
     if view.source is None or any(step.primitive.movement not in MOVES for step in view.path):
         return None
-    found = _raw(view.source, makers)
+    found = unwrapped(view.source, makers)
     if found is None:
         return None
     operand, number = found
@@ -55,7 +55,7 @@ def _wrapped(eqn: Eqn, makers: dict[Var, Eqn], views: Views) -> tuple[list[Eqn],
     return steps, replace(eqn, invars=(x, operand, updates), params={**eqn.params, "wraps": (number,)})
 
 
-def _raw(var: Var, makers: dict[Var, Eqn]) -> tuple[Operand, int] | None:
+def unwrapped(var: Var, makers: dict[Var, Eqn]) -> tuple[Operand, int] | None:
     """`i` and n, of a value that is `select_n(i < 0, i, i + n)`."""
     chosen = makers.get(var)
     if chosen is None or chosen.primitive is not select_n_p or len(chosen.invars) != 3:

@@ -15,7 +15,9 @@ from fuser.ops import elementwise as el
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshaped
 from fuser.trace.batch import moved, size_of
 
-WORD = np.dtype("uint32")
+WORD, INDEX = np.dtype("uint32"), np.dtype("int32")
+# What a negative index is: no row; the row so far from the end; the first row.
+NEGATIVE = ("beyond", "from the end", "first")
 COMBINED: dict[str, np.ufunc | None] = {
     "replace": None,
     "sum": np.add,
@@ -25,27 +27,40 @@ COMBINED: dict[str, np.ufunc | None] = {
 }
 
 
-def _type(operand: ArrayType, targets: ArrayType, updates: ArrayType, reduction: str, unique: bool) -> ArrayType:
+def _type(
+    operand: ArrayType, targets: ArrayType, updates: ArrayType, reduction: str, unique: bool, negative: str = "beyond"
+) -> ArrayType:
     rows = operand.ndim == updates.ndim == 2 and operand.shape[1] == updates.shape[1]
     if (
         not rows
         or updates.shape[0] not in (1, targets.size)
         or targets.ndim != 1
-        or targets.dtype != WORD
+        or targets.dtype not in (WORD, INDEX)
+        or (targets.dtype == WORD and negative != "beyond")
+        or negative not in NEGATIVE
         or operand.dtype != updates.dtype
         or reduction not in COMBINED
     ):
         raise TypeRuleError(
-            f"scatter_rows takes rows, u32 targets and one row or as many as targets of the same dtype, got {operand}, {targets}, {updates}"
+            f"scatter_rows takes rows, u32 or i32 targets and one row or as many as targets of the same dtype, got {operand}, {targets}, {updates}"
         )
     return ArrayType(operand.shape, operand.dtype, operand.weak_type)
 
 
-def _eval(operand: np.ndarray, targets: np.ndarray, updates: np.ndarray, reduction: str, unique: bool) -> np.ndarray:
+def _eval(
+    operand: np.ndarray,
+    targets: np.ndarray,
+    updates: np.ndarray,
+    reduction: str,
+    unique: bool,
+    negative: str = "beyond",
+) -> np.ndarray:
     accumulate = COMBINED[reduction]
     narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
     out = np.array(operand, np.float32 if narrow else operand.dtype)
-    inside = targets < len(operand)
+    if negative != "beyond":
+        targets = np.where(targets < 0, targets + len(operand) if negative == "from the end" else 0, targets)
+    inside = (targets >= 0) & (targets < len(operand))
     where, values = targets[inside], np.broadcast_to(updates, (len(targets), out.shape[1]))[inside].astype(out.dtype)
     if accumulate is None:
         out[where] = values  # the last of several updates of one row stays
@@ -56,6 +71,7 @@ def _eval(operand: np.ndarray, targets: np.ndarray, updates: np.ndarray, reducti
 
 def _batch(operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
     """The rows of all members of the batch as those of one operand, and targets that count on from member to member."""
+    assert "negative" not in params, "batched before a backend plans it"
     size = size_of(operands, dims)
     operand, targets, updates = (moved(x, d, 0, size) for x, d in zip(operands, dims))
     rows, width = operand.shape[1:]
@@ -86,6 +102,11 @@ def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     for reduction in ("replace", "sum", "min", "max"):  # one row for all targets
         x, u = (rng.normal(size=(n, 3)).astype(np.float32) for n in (10, 1))
         yield (x, rng.integers(0, 12, 700).astype(WORD), u), {"reduction": reduction, "unique": False}
+    for number, negative in enumerate(("beyond", "from the end", "first") * 2):  # indices as they are
+        x, u = (rng.normal(size=(n, 1 + 2 * (number > 2))).astype(np.float32) for n in (10, 1 if number > 2 else 700))
+        indices = rng.integers(-12, 12, 700).astype(INDEX)
+        for reduction in ("sum", "replace", "prod")[: 3 - number // 3]:
+            yield (x, indices, u), {"reduction": reduction, "unique": False, "negative": negative}
     targets = rng.permutation(12)[:8].astype(WORD)
     for reduction in COMBINED:
         x, u = (rng.normal(size=(n, 3)).astype(np.float32) for n in (10, 8))

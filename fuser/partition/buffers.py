@@ -201,9 +201,9 @@ def peak(blocks: Sequence[Block]) -> int:
 
 
 def returns_views(group: FusionGroup) -> bool:
-    """Whether what the group gives may be an operand of its own: NumPy's rules, and loops driven from Python."""
+    """Whether what the group gives may be an operand of its own: NumPy's rules, and loops that are no kernels."""
     return (group.kind is Kind.LIBRARY and bool(group.reason)) or (
-        group.kind is Kind.CONTROL and bool(group.reason or not group.bodies)
+        group.kind is Kind.CONTROL and bool(group.reason or group.enqueued or not group.bodies)
     )
 
 

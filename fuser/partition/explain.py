@@ -146,7 +146,7 @@ def words(group: FusionGroup) -> str:
         weighs = bool(weights_of(attention.params["graph"]))
         return "attention in one kernel" if weighs else "a matrix product and reductions of it in one kernel"
     if group.kind is Kind.CONTROL:
-        return "control flow driven from Python" if group.reason else "control flow in native code"
+        return f"control flow {'driven from Python' if group.reason else 'on the device' if group.enqueued else 'in native code'}"
     return WORDS[group.kind]
 
 

@@ -54,10 +54,10 @@ class FusionLimits:
         False  # the backend says how long a group's kernel takes (`seconds`), by which kernels are taken apart
     )
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
-    driven: str = (
-        ""  # why loops around kernels are driven from Python; where nothing is said, native code calls kernels
-    )
+    # Loops around kernels are no kernels: the device runs them, or Python does where the backend's `driven` says why; else native code calls kernels.
+    driven: bool = False
     host_steps: bool = False  # native loops call Python for the steps that only it has
+    gemv_as_sums: bool = False  # no units multiply a matrix of 32 bits and a vector faster than a sum reads them
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     in_place_epilogues: bool = (
         False  # those write each element of a result once they have read the same element of other arrays
@@ -75,6 +75,7 @@ class FusionLimits:
     optional_results: frozenset[Primitive] = frozenset()  # those of `calls` that leave out results that nobody reads
     column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
+    update_frames: bool = False  # kernels write a value into a larger array, and copy what lies around it
     subgroups: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     natives: frozenset[Primitive] = frozenset()  # primitives made of others that the backend has a form of its own for
     whole: bool = False  # one compiler takes the whole program: all groups are emitted, and control flow is its own
@@ -117,6 +118,7 @@ class FusionGroup:
     emitted: Any = None  # the KernelSource, where the plan rests on whether the backend has one
     parts: tuple[FusionGroup, ...] = ()  # of a HORIZONTAL: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
+    enqueued: bool = False  # of a CONTROL group: no kernel, but a part of the device's program with those of its bodies
     buffers: LoopBuffers | None = None  # of a loop in native code: where its carries lie
 
     @property
@@ -154,7 +156,7 @@ def generated(group: FusionGroup, limits: FusionLimits) -> bool:
     if limits.whole:
         return True
     if group.kind is Kind.CONTROL:
-        return bool(group.bodies) and not group.reason
+        return bool(group.bodies) and not group.reason and not group.enqueued
     if group.kind is Kind.LIBRARY:
         return not group.reason
     return group.kind in _GENERATED or (group.kind is Kind.CONTRACTION and limits.dots and not group.reason)

@@ -1,8 +1,9 @@
 """Small kernels that share one launch: finished groups in, groups out, some of them HORIZONTAL groups with the former as `parts`.
 
 A kernel that moves few bytes takes less time than its launch does. Such groups are fused horizontally, whatever axes they run over,
-as long as no group outside must run between two of its parts. One walk in program order, linear in the edges. Where meetings of
-devices run beside kernels, what only adds up what they sent, for them to send on, shares a launch with its like alone.
+as long as no group outside must run between two of its parts, and all lie behind the same optimization barriers: a launch computes nothing
+again before its time. One walk in program order, linear in the edges. Where meetings of devices run beside kernels, what only adds up what
+they sent, for them to send on, shares a launch with its like alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.names import identifier
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Movement
 from fuser.ops.collective import is_meeting
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
 
@@ -47,6 +48,12 @@ def touched(graph: Graph) -> int:
                 pieces[var] += sum(v.aval.nbytes for v in eqn.outvars) if moved and number == 0 else var.aval.nbytes
     read = sum(min(count, var.aval.nbytes) for var, count in pieces.items())
     return read + sum(v.aval.nbytes for v in dict.fromkeys(graph.outvars))
+
+
+def scopes(group: FusionGroup) -> frozenset[int]:
+    """Of the optimization barriers through which a group reads."""
+    barriers = (eqn for eqn in group.graph.eqns if eqn.primitive.movement is Movement.BARRIER)
+    return frozenset(eqn.params["scope"] for eqn in barriers)
 
 
 def form(group: FusionGroup) -> Hashable:
@@ -93,7 +100,7 @@ class _Sorting:
             if number not in self.needed and (waits or not needs & members):
                 self._join(self.last, number)
                 return
-            if waits or not self.open:
+            if waits or not self.open or scopes(self.groups[number]) != scopes(self.groups[self.open[0]]):
                 self.open, self.behind, waits = [], set(), False
                 self.launches.append(self.open)
             self._join(self.open, number)

@@ -20,6 +20,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.target import Target, duration
 from fuser.ir.work import USUAL_STEPS, elements, least_operations, seconds_in_kernels
 from fuser.partition.group import Layout
+from fuser.partition.in_place_updates import is_one_step
 from fuser.partition.unroll import Counting, Parts, axes_of, parts
 from fuser.partition.values import Body, Index, Refused, deep_recursion
 
@@ -69,6 +70,8 @@ def loop_form(eqn: Eqn, supports: Supports, subgroups: bool = False, target: Tar
     `target`, one without lanes must take no longer than its body as kernels."""
     if eqn.primitive.control not in (Control.WHILE, Control.SCAN):
         return f"{eqn.primitive.name} runs one of its branches"
+    if is_one_step(eqn):
+        return "its one step writes a part of its carry in place"
     pieces = parts(eqn)
     graphs = [pieces.body] if pieces.predicate is None else [pieces.predicate, pieces.body]
     try:

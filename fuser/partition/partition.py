@@ -45,6 +45,7 @@ from fuser.partition.price import dearer
 from fuser.partition.rematerialization import rematerialized
 from fuser.partition.review import copied, refusal, suspicious, total, worth_it
 from fuser.partition.structure import structure
+from fuser.partition.update_frames import take_in_updates
 
 ATTEMPTS = 3  # at computing values again, each without what readers did not take in the last time
 PRICED = 32  # times each equation of a kernel is priced, in each piece, on average, while it is seen whether its parts take less
@@ -66,9 +67,9 @@ def partition(
     where a call costs nothing and small ones need not share one. `loops` are the forms of the program's loops so far.
     """
     loops = LoopForms(backend) if loops is None else loops
-    grouping, candidates, decisions = _grouped(graph, backend, loops)
+    grouping, decisions = _grouped(graph, backend, loops)
     graph = grouping.graph
-    candidates = grouping.reviewed(candidates)
+    candidates = grouping.reviewed(take_in_updates(grouping))
     results = {source for v in graph.outvars if (source := grouping.views(v).source) is not None}
     groups = tuple(
         _with_bodies(
@@ -101,12 +102,12 @@ def partition(
     return check(plan) if config.check else plan
 
 
-def _grouped(graph: Graph, backend: Any, loops: LoopForms) -> tuple[Grouping, list[Candidate], list[Decision]]:
-    """The candidates of a graph, or of one that computes values again where that costs less than to store them."""
+def _grouped(graph: Graph, backend: Any, loops: LoopForms) -> tuple[Grouping, list[Decision]]:
+    """The grouping of a graph, or of one that computes values again where that costs less than to store them."""
     grouping = Grouping(graph, backend, loops.of(graph))
     found = grouping.run()
     if config.fuel >= 0:
-        return grouping, *found
+        return grouping, found[1]
     never: set[tuple[Eqn, Eqn]] = set()
     for _ in range(ATTEMPTS):
         candidates, uses, views = found[0], grouping.uses, grouping.views
@@ -117,11 +118,11 @@ def _grouped(graph: Graph, backend: Any, loops: LoopForms) -> tuple[Grouping, li
         again = other.run()
         apart = [c for c in again[0] if rewritten.reader.keys() >= set(c.eqns)]
         if not apart and len(again[0]) <= len(candidates):
-            return other, *again
+            return other, again[1]
         if not apart:
             break
         never |= {rewritten.reader[eqn] for c in apart for eqn in c.eqns}
-    return grouping, *found
+    return grouping, found[1]
 
 
 def _aliases(graph: Graph, views: Views) -> dict[Var, Var]:
@@ -268,7 +269,12 @@ class Grouping:
 
     def _merge(self, a: int, b: int) -> None:
         self.fuel -= self.fuel > 0
-        self.candidates[a] = join(self.candidates[a], self.candidates.pop(b), self.uses)
+        self.candidates[a] = join(self.candidates[a], self.candidates[b], self.uses)
+        self._join_ancestors(a, b)
+
+    def _join_ancestors(self, a: int, b: int) -> None:
+        """Candidate `b` is part of candidate `a` from now on."""
+        del self.candidates[b]
         self.parent[b] = a
         old, new = 1 << b, 1 << a
         gained = self.ancestors.pop(b) & ~new & ~self.ancestors[a]
@@ -280,6 +286,27 @@ class Grouping:
                     self.ancestors[number] = mask & ~old | new | inherited
                 elif gained and mask & new:
                     self.ancestors[number] = mask | inherited
+
+    def maker(self, var: Var) -> int | None:
+        """The number of the candidate that makes a value; None of inputs and of views."""
+        return self._find(self.home[var]) if var in self.home else None
+
+    def waits_for(self, candidate: Candidate, number: int) -> bool:
+        """Whether a third candidate needs candidate `number`, and is needed by this one."""
+        makers = {self._find(self.home[v]) for v in candidate.inputs if v in self.home}
+        return any(maker != number and self.ancestors[maker] >> number & 1 for maker in makers)
+
+    def take_in(self, a: int, b: int, value: Var, result: Var) -> None:
+        """Let candidate `a` write the result of candidate `b`, an update, in the place of the value that it is made of."""
+        first, second = self.candidates[a], self.candidates[b]
+        kept = first.live_out - {value} | {result}
+        first.eqns += second.eqns
+        first.numbers |= second.numbers
+        first.produced |= second.produced
+        for var in second.inputs - first.produced:
+            first.opaque[var] = first.opaque.get(var, 0) + 1
+        first.live_out = kept
+        self._join_ancestors(a, b)
 
     def _sweep(self) -> None:
         """Merge groups that read the same arrays and do not depend on each other."""
@@ -425,9 +452,13 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     eqn = group.graph.eqns[-1]
     plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, loops)
-    if reason:
+    if reason or limits.driven:
         plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, loops)
-    return replace(group, bodies=plans, reason=reason, refusal=group.reason)
+    group = replace(group, bodies=plans, reason=reason, refusal=group.reason)
+    if not limits.driven:
+        return group
+    reason = backend.driven(group)
+    return replace(group, reason=reason, enqueued=not reason)
 
 
 def _planned(
@@ -438,9 +469,7 @@ def _planned(
         partition(legalise(body, backend, loops), backend, loops, f"{prefix}_{name}_", launches=launches)
         for name, body in graphs.items()
     )
-    if backend.limits.driven or not backend.limits.control:
-        return plans, backend.limits.driven
-    if backend.limits.host_steps:
+    if backend.limits.driven or backend.limits.host_steps or not backend.limits.control:
         return plans, ""
     return plans, next((inner.reason for plan in plans for inner in plan.groups if inner.reason), "")
 

@@ -61,7 +61,7 @@ def export_kernels(function: Callable[..., Any]) -> Callable[..., KernelFolder]:
             raise UnsupportedError(
                 f"kernels are taken away from the backends {' and '.join(WRITERS)}, and {backend.name} is in use; set FUSER_BACKEND"
             )
-        program = program_of(identifier(jitted.name), lowered)
+        program = program_of(identifier(jitted.name), lowered, products=backend.name == "triton")
         values = [to_numpy(as_value(leaf)) for leaf in tree.leaves((args, kwargs)) if not _static(leaf)]
         found = tree.leaves(jitted(*args, **kwargs)) if _loads(lowered) else _in_c(lowered, values)
         results = [to_numpy(r) for r in found]

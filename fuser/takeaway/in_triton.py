@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser.backends.triton.emitter import Launch
 from fuser.errors import UnsupportedError
+from fuser.ir.graph import Eqn
 from fuser.ir.types import is_complex
-from fuser.takeaway.program import Call, Program
+from fuser.ops.movement import broadcast_in_dim_p, slice_p, transpose_p
+from fuser.takeaway.program import Call, Product, Program
 
 
 def files(program: Program, data: dict[str, np.ndarray]) -> dict[str, bytes]:
@@ -58,8 +61,8 @@ def _launcher(program: Program) -> str:
     lines.append(f"    device = {'in0.device' if parameters else repr('cuda')}")
     lines += [f"    slot{slot} = in{n}.contiguous()" for n, (slot, _) in enumerate(program.inputs)]
     lines += [f"    slot{slot} = constant('constant{slot}', '{v.dtype}', device)" for slot, v in program.consts]
-    for call in program.calls:
-        lines += _call(call)
+    for step in program.steps:
+        lines += _call(step) if isinstance(step, Call) else [_product(step)]
     results = [f"slot{slot}.reshape({tuple(aval.shape)})" for slot, aval in program.outputs]
     return "\n".join([*lines, f"    return [{', '.join(results)}]", ""])
 
@@ -72,6 +75,30 @@ _CONSTANTS = [
     "",
     "",
 ]
+
+
+def _product(product: Product) -> str:
+    operands = ", ".join(_moved(f"slot{view.place}.view({view.shape})", view.moves) for view in product.operands)
+    result = _moved(f"torch.einsum({product.dimensions!r}, {operands})", product.result.moves)
+    return f"    slot{product.write} = {result}.contiguous()"
+
+
+def _moved(tensor: str, moves: Sequence[Eqn]) -> str:
+    for eqn in moves:
+        params, shape = eqn.params, eqn.outvars[0].aval.shape
+        if eqn.primitive is transpose_p:
+            tensor += f".permute({tuple(params['permutation'])})"
+        elif eqn.primitive is slice_p:
+            strides = params["strides"] or (1,) * len(shape)
+            parts = zip(params["start_indices"], params["limit_indices"], strides)
+            tensor += f"[{', '.join(f'{start}:{limit}:{stride}' for start, limit, stride in parts)}]"
+        elif eqn.primitive is broadcast_in_dim_p:
+            (operand, *_), places = eqn.invars, params["broadcast_dimensions"]
+            single = tuple(operand.aval.shape[places.index(d)] if d in places else 1 for d in range(len(shape)))
+            tensor += f".reshape({single}).expand({shape})"
+        else:
+            tensor += f".reshape({shape})"
+    return tensor
 
 
 def _call(call: Call) -> list[str]:

@@ -311,6 +311,16 @@ static PyObject *device_empty(PyObject *module, PyObject *args) {
     return stream == NULL ? NULL : new_device_array(ndim, dims, dtype, stream, label);
 }
 
+PyObject *foreign_device_array(Address address, int ndim, const npy_intp *dims, PyArray_Descr *dtype, PyObject *owner, Handle stream) {
+    DeviceArray *array = blank(ndim, dims, dtype);
+    if (array != NULL) {
+        array->address = address;
+        array->owner = Py_NewRef(owner);
+        array->stream = stream;
+    }
+    return (PyObject *)array;
+}
+
 /* device_foreign(address, shape, dtype, owner, stream): memory that another library keeps; stream 0: the current one. */
 static PyObject *device_foreign(PyObject *module, PyObject *args) {
     CONTEXT_GUARD(guard);
@@ -326,13 +336,7 @@ static PyObject *device_foreign(PyObject *module, PyObject *args) {
     if (PyErr_Occurred() || enter_device(&guard) < 0)
         return NULL;
     Handle order = stream ? (Handle)(uintptr_t)stream : current_stream();
-    DeviceArray *array = order == NULL ? NULL : blank(ndim, dims, dtype);
-    if (array != NULL) {
-        array->address = address;
-        array->owner = Py_NewRef(owner);
-        array->stream = order;
-    }
-    return (PyObject *)array;
+    return order == NULL ? NULL : foreign_device_array(address, ndim, dims, dtype, owner, order);
 }
 
 /* device_memory(): bytes of live arrays, the most there were, and what the pool keeps for others. */

@@ -25,6 +25,8 @@ void give_device_memory(Address address, size_t block, Handle stream, Device *de
 PyObject *new_device_array(int ndim, const npy_intp *dims, PyArray_Descr *dtype, Handle stream, PyObject *label);
 /* Another array over the memory of one, of as many elements. */
 PyObject *reshaped_device_array(DeviceArray *array, int ndim, const npy_intp *dims);
+/* An array over memory that another library keeps as long as `owner` lives, used in the order of `stream`. */
+PyObject *foreign_device_array(Address address, int ndim, const npy_intp *dims, PyArray_Descr *dtype, PyObject *owner, Handle stream);
 /* The array of a number, filled without a copy from the host. */
 PyObject *device_number(const void *number, PyArray_Descr *dtype, Handle stream);
 /* Let work on `stream`, of the thread's device, use the array's memory: what another stream did with it comes first. -1 with a

@@ -17,6 +17,7 @@
 #define LANES (64 / (int64_t)sizeof(T) < 1 ? 1 : 64 / (int64_t)sizeof(T))
 #define SHORT 32  // elements of the longest run that has code of its own
 #define TOGETHER 4  // parts that a thread takes at the same time
+#define LONG_ROUND 32  // updates of a walk from which one round of it is worth a call
 #define PIECES 16  // of updates by indices in order, which threads take as they come
 
 #ifndef COMBINE_ONE
@@ -72,6 +73,12 @@ APART int read_indices(const plan *p, int64_t first, int64_t stride, int64_t cou
         const name i = at[j]; \
         to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
       } \
+    } else if (stride == 2 && sizeof(name) >= 4) { /* of two components, the usual types: vectors of every other element */ \
+      _Pragma("omp simd reduction(min:low) reduction(max:top)") \
+      for (int64_t j = 0; j < count; ++j) { \
+        const name i = at[2 * j]; \
+        to[j] = (int64_t)i, low = i < low ? i : low, top = i > top ? i : top; \
+      } \
     } else { \
       for (int64_t j = 0; j < count; ++j) { \
         const name i = at[j * stride]; \
@@ -99,10 +106,10 @@ APART void hold_inside(const component *given, int64_t clip, int64_t count, int6
   }
 }
 
-// For updates base … base + width, in the dimension of one walk: where each goes, below 0 where that is nowhere; gives whether
+// For updates base … base + width, in the dimension of one walk or by their indices alone: where each goes, below 0 where that is nowhere; gives whether
 // all go somewhere.
 APART int targets(const plan *p, int64_t base, int64_t width, int64_t *restrict offset) {
-  const int64_t count = p->components, along = p->walk->offset;
+  const int64_t count = p->components, along = p->walks == 1 ? p->walk->offset : 0;  // of several walks `offsets` adds what they add
   int64_t part[BLOCK], nowhere[BLOCK];
   int held = 0;
   if (count != 1) memset(offset, 0, width * sizeof *offset);
@@ -146,25 +153,27 @@ APART void offsets(const plan *p, int64_t base, int64_t width, int64_t *restrict
     for (int64_t j = 0; j < width; ++j) from[j] = (base + j) * step;
     return;
   }
+  targets(p, base, width, offset);
+  int64_t at[MOST], start = 0, lies = 0, rest = base;
+  for (int64_t w = p->walks - 1; w >= 0; --w) {
+    const dimension d = p->walk[w];
+    at[w] = rest % d.extent;
+    rest /= d.extent;
+    start += at[w] * d.offset;
+    lies += at[w] * d.update;
+  }
   for (int64_t j = 0; j < width; ++j) {
-    int64_t number = base + j, start = 0, lies = 0, valid = 1;
-    for (int64_t c = 0; c < p->components; ++c) {
-      const component part = p->component[c];
-      int64_t i = index_at(p, number * p->components + c);
-      i += i < 0 ? part.wrap : 0;
-      const int64_t inside = i < 0 ? 0 : i > part.high ? part.high : i;
-      valid &= p->clip | (i == inside);
-      start += inside * part.step;
-    }
+    offset[j] = offset[j] < 0 ? -1 : offset[j] + start;
+    from[j] = lies;
     for (int64_t w = p->walks - 1; w >= 0; --w) {
       const dimension d = p->walk[w];
-      const int64_t i = number % d.extent;
-      number /= d.extent;
-      start += i * d.offset;
-      lies += i * d.update;
+      start += d.offset;
+      lies += d.update;
+      if (++at[w] < d.extent) break;
+      start -= d.extent * d.offset;
+      lies -= d.extent * d.update;
+      at[w] = 0;
     }
-    offset[j] = valid ? start : -1;
-    from[j] = lies;
   }
 }
 
@@ -357,12 +366,41 @@ APART void combine_rows(const plan *p, T *out, int64_t first, int64_t last) {
 #undef ROWS
 }
 
+APART void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high);
+
+// Updates first … last of several walks, each round of the innermost one by itself: what the outer walks add is the same for all of it.
+APART void combine_rounds(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
+  plan q = *p;
+  q.walks = 1;
+  q.walk = p->walk + p->walks - 1;
+  const int64_t round = q.walk->extent, all = low == 0 && high == p->elements;
+  for (int64_t begin = first; begin < last;) {
+    const int64_t number = begin / round, ahead = begin - number * round, count = least(round - ahead, last - begin);
+    int64_t rest = number, start = 0, lies = 0;
+    for (int64_t w = p->walks - 2; w >= 0; --w) {
+      const dimension d = p->walk[w];
+      start += rest % d.extent * d.offset;
+      lies += rest % d.extent * d.update;
+      rest /= d.extent;
+    }
+    q.indices = (const char *)p->indices + number * round * p->components * (p->type & (UNSIGNED - 1));
+    if (p->updates) q.updates = p->updates + lies;
+    if (all) combine_windows(&q, out + start, ahead, ahead + count, 0, q.elements);
+    else combine_windows(&q, out + start, ahead, ahead + count, low - start, high - start);
+    begin += count;
+  }
+}
+
 // Updates first … last, as far as they begin in low … high of the result.
 APART void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
   int64_t offset[BLOCK], from[BLOCK];
   const int single = p->windows == 0 && p->run->extent == 1;
   const uint64_t span = high - low;
   const int all = low == 0 && high == p->elements;
+  if (p->walks > 1 && p->walk[p->walks - 1].extent >= LONG_ROUND) {
+    combine_rounds(p, out, first, last, low, high);
+    return;
+  }
   if (all && elementary(p)) {
     combine_elements(p, out, &first, last - first, 1);
     return;

@@ -80,7 +80,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
 
 def source_of(function: Any, x: np.ndarray) -> Any:
     """The source of the one kernel, its rows in pieces."""
-    block_sizes.HELD_PIECES, block_sizes.LONGEST_ROW = (PIECE,), PIECE
+    block_sizes.HELD_PIECE, block_sizes.LONGEST_ROW = 4 * PIECE, PIECE
     emit.interpreter.active = lambda: False  # type: ignore[attr-defined]
     (source,) = fuser.jit(function, backend="triton").lower(x).sources
     emit.interpreter.active = lambda: True  # type: ignore[attr-defined]

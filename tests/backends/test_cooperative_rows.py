@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 
 import fuser
 import fuser.numpy as fnp
-from fuser.backends.triton.block_sizes import HELD_PIECES, MOST_PIECES
+from fuser.backends.triton.block_sizes import HELD_PIECE, MOST_PIECES
 from fuser.ir.types import ArrayType, bfloat16
 from tests.backends import cooperative_worker
 
@@ -38,8 +38,10 @@ def test_programs_that_wait_for_each_other_agree_with_float64() -> None:
 
 
 def test_rows_that_are_read_again_are_held_by_several_programs() -> None:
-    for columns, held in ((1 << 16, HELD_PIECES[0]), (MOST_PIECES * HELD_PIECES[1], HELD_PIECES[1])):
+    held = HELD_PIECE // 4
+    for columns in (1 << 16, MOST_PIECES * held):
         clear, rows = launches(cooperative_worker.softmax, 2, columns)
+        assert rows.constants["PIECES_BLOCK"] == (32 if columns == 1 << 16 else MOST_PIECES)
         assert rows.constants["PIECES"] == -(-columns // held) and rows.grid == 2 * rows.constants["PIECES"]
         assert clear.sizes[-1] == 1 + 2 * rows.grid  # a ticket, and a word of each of two reductions for each program
 
@@ -71,13 +73,14 @@ def test_what_takes_longer_to_compute_again_than_a_wait_is_computed_once() -> No
 def test_rows_of_16_bits_hold_twice_the_elements_a_thread_where_registers_do() -> None:
     lowered = fuser.jit(cooperative_worker.softmax, backend="triton").lower(ArrayType((512, 1 << 16), bfloat16))
     rows = lowered.sources[0].launch["launches"][1]
-    assert [(c.warps, c.registers) for c in rows.choices] == [(2, 88), (2, 96), (4, 64), (4, 0)]
+    assert rows.constants["COLUMNS"] == HELD_PIECE // 2
+    assert [(c.warps, c.registers) for c in rows.choices] == [(4, 88), (4, 96), (8, 64), (8, 0)]
 
 
 def test_rows_that_are_read_once_or_take_too_many_programs_walk() -> None:
     for function, columns in (
         (lambda x: fuser.nn.logsumexp(x, -1), 1 << 16),
-        (cooperative_worker.softmax, 2 * MOST_PIECES * HELD_PIECES[-1]),
+        (cooperative_worker.softmax, MOST_PIECES * HELD_PIECE // 2),
         (lambda x: x - x.argmax(-1, keepdims=True), 1 << 16),
         (lambda x: x - fnp.cumsum(x, -1).max(-1, keepdims=True), 1 << 16),
     ):

@@ -234,3 +234,22 @@ def test_without_the_libraries_torch_computes(opened: cuda_stand_in.Device, monk
     assert LibraryStep in steps(run, x)
     want = np.linalg.qr(host, mode="complete")[1] + np.fft.fft(host).real
     np.testing.assert_allclose(np.asarray(run(x)), want, 1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("step_of", ["fft", "eigh"])
+def test_plans_say_whether_the_device_runs_a_loop(device: Any, step_of: str) -> None:
+    """Before there is a device, as the program that is linked on one does."""
+
+    def grown(a: Any) -> Any:
+        def step(c: Any) -> Any:
+            found = fnp.fft.fft(c).real if step_of == "fft" else lax.linalg.eigh(c + c.T)[0]
+            return c + 1 + found**2
+
+        return lax.while_loop(lambda c: c.sum() < 1e3, step, a)
+
+    lowered = fuser.jit(grown, backend="triton").lower(np.eye(4, dtype=np.float32))
+    (loop,) = (group for group in lowered.plan.groups if group.bodies)
+    on_the_device = step_of == "fft"
+    assert loop.enqueued == on_the_device and bool(loop.reason) != on_the_device
+    steps = lowered.compile().executable.steps
+    assert any(isinstance(step, LibraryStep) for step in steps) != on_the_device

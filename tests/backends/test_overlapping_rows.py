@@ -48,6 +48,21 @@ def test_all_and_any_of_tests(extent: int) -> None:
     np.testing.assert_array_equal(found[1], (x < 0).any(1))
 
 
+@pytest.mark.parametrize("dtype", (np.float32, np.float64, np.int16))
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_rows_that_are_stored_beside_one_reduction_of_all(extent: int, dtype: Any) -> None:
+    """Elements of the last vector are stored twice; what is stored of them does not depend on that."""
+    x = np.random.default_rng(extent).integers(-50, 50, (200, 3, extent + 1)).astype(dtype)
+    for largest in (100, 0):
+        x[-1, -1, -1] = largest
+        with fuser.enable_x64():
+            function = fuser.jit(lambda x: (x[..., 1:] - x[..., :-1], (x[..., 1:] > 60).any(), x[..., 1:].max()))
+            difference, found, most = map(np.asarray, function(x))
+        np.testing.assert_array_equal(difference, np.diff(x, axis=-1))
+        assert found == (x[..., 1:] > 60).any()
+        assert most == x[..., 1:].max()
+
+
 @pytest.mark.parametrize("extent", EXTENTS)
 def test_rows_that_are_read_again_after_their_extreme(extent: int) -> None:
     """Softmax keeps rows of exponentials for its last sweep: they lie in the result, whose last vector is under a mask."""

@@ -100,3 +100,20 @@ def test_rows_of_every_length_by_places_that_repeat_and_that_do_not(width: int, 
     for places in (at, np.repeat(at, 5)[:1_500], np.maximum(at, -rows).clip(None, rows - 1)):
         both(lambda x, i, u: x.at[i].add(u), x, places, u)
         both(lambda x, i, u: x.at[i].max(u), x, places, u)
+
+
+@pytest.mark.parametrize("mode", ("drop", "clip"))
+@pytest.mark.parametrize("kind", ("int8", "int32", "uint16"))
+@pytest.mark.parametrize("batches, count", [(1000, 4), (150, 20), (20, 100), (3, 2000), (1, 600)])
+def test_updates_of_several_walks_in_short_and_long_rounds(batches: int, count: int, kind: str, mode: str) -> None:
+    """Batches of scatters: the places of updates are counted by batch and by update, the innermost of which may have few rounds."""
+    random = np.random.default_rng(6)
+    low = 0 if kind[0] == "u" else -60
+    at = random.integers(low, 60, (count, batches)).astype(kind)
+    values, pairs = random.integers(-9, 9, count), random.integers(-9, 9, (count, batches, 3))
+    elements = lambda at: fuser.numpy.zeros(50, np.int32).at[at].add(values.astype(np.int32), mode=mode)
+    both(fuser.vmap(elements, 1), at)
+    rows = lambda at, x: fuser.numpy.zeros((50, 3), np.int32).at[at].max(x, mode=mode)
+    both(fuser.vmap(rows, (1, 1), 1), at, pairs.astype(np.int32))
+    columns = lambda at, other: fuser.numpy.zeros((50, 40), np.int32).at[at, other].add(1, mode=mode)
+    both(fuser.vmap(columns, (1, None)), at, random.integers(-50, 50, count))

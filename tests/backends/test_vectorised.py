@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import time
@@ -60,6 +61,20 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
         np.ones((9, 64, 9), np.float32),
         np.ones((9, 9), np.float32),
     ),
+    "states of nine in a loop that are differentiated": (
+        lambda steps, weights: fuser.grad(
+            lambda w: lax.scan(lambda a, x: (nn.logsumexp(a[:, :, None] + w, axis=1) + x, None), steps[0], steps[1:])[
+                0
+            ].sum()
+        )(weights),
+        np.ones((9, 64, 9), np.float32),
+        np.ones((9, 9), np.float32),
+    ),
+    "a state of 12 in a loop that reads a table along its columns": (
+        lambda table, rows: lax.scan(lambda a, x: (nn.logsumexp(a + x + table, axis=1), a), rows[0], rows)[1],
+        np.ones((12, 12), np.float32),
+        np.ones((100, 12), np.float32),
+    ),
     "normals in a loop": (
         lambda key: lax.fori_loop(
             0, 64, lambda t, x: x * fnp.exp(random.normal(random.fold_in(key, t), (N,))), fnp.ones(N)
@@ -82,6 +97,12 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "not": (lambda b: ~b, B),
     "masks": (lambda a, b: a & b, B, B),
     "mask and test": (lambda x, b: fnp.where(b & (x > 0), x, 1), F, B),
+    "truth values and their neighbours around an edge": (
+        lambda b: functools.reduce(
+            lambda a, steps: a | fnp.roll(b, steps, (0, 1)), [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)], b
+        ),
+        SQUARE > 0,
+    ),
     "two masks": (lambda x, a, b: fnp.where(a & b, x, 1), F, B, B),
     "mask of a part": (lambda x, b: x.at[8:].set(fnp.where(b[8:], x[8:], 2 * x[8:])), F, B),
     "any": (lambda x: fnp.any(x > 0), np.tile(F, 64)),

@@ -122,3 +122,142 @@ def test_numbers_that_are_carried_beside_arrays(name, kind) -> None:
         expected = jax.jit(lambda *s: run(jax, *s))(*args)
         for ours, theirs in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-4, atol=1e-5)
+
+
+def insertion_sort(lax, np, x):
+    def step(i, x):
+        new = x[i]
+        after = lambda s: (s[0] > 0) & (s[1][s[0] - 1] > new)
+        place, x = lax.while_loop(after, lambda s: (s[0] - 1, s[1].at[s[0]].set(s[1][s[0] - 1])), (i, x))
+        return x.at[place].set(new)
+
+    return lax.fori_loop(1, x.size, step, x)
+
+
+def union_find(lax, np, x):
+    def root(parents, k):
+        halve = lambda s: (s[1][s[1][s[0]]], s[1].at[s[0]].set(s[1][s[1][s[0]]]))
+        return lax.while_loop(lambda s: s[1][s[0]] != s[0], halve, (k, parents))
+
+    def join(i, parents):
+        first, parents = root(parents, i)
+        second, parents = root(parents, (i * 37 + 11) % 200)
+        return parents.at[first].set(second)
+
+    return lax.fori_loop(0, 90, join, np.arange(200))
+
+
+def heap(lax, np, x):
+    """Numbers are pushed one by one: a write, then a loop that swaps; the start is weakly typed."""
+
+    def push(i, heap):
+        heap = heap.at[i].set(x[i])
+        above = lambda k: (k - 1) // 2
+
+        def swapped(s):
+            k, h = s
+            return above(k), h.at[k].set(h[above(k)]).at[above(k)].set(h[k])
+
+        return lax.while_loop(lambda s: (s[0] > 0) & (s[1][above(s[0])] > s[1][s[0]]), swapped, (i, heap))[1]
+
+    return lax.fori_loop(0, 150, push, np.full(300, np.inf))
+
+
+def written_before_and_read_later(lax, np, x):
+    """What was written before the loop inside is read again when that has run."""
+
+    def step(i, x):
+        start = x.at[i].set(2.0).at[i + 1].add(x[i])
+        new = lax.fori_loop(0, 3, lambda j, x: x.at[i + 2 * j].add(x[j]), start)
+        return new.at[3].set(start[i + 2])
+
+    return lax.fori_loop(0, 20, step, x)
+
+
+def read_after(lax, np, x):
+    """Elements of what the loop inside gives are read before one is written, and of the old carry too: that one moves."""
+
+    def step(i, x):
+        new = lax.fori_loop(0, 3, lambda j, x: x.at[i + 2 * j].add(x[j]), x)
+        return new.at[i].set(new[i + 1] + x[i + 2])
+
+    return lax.fori_loop(0, 20, step, x)
+
+
+def kept_as_rows(lax, np, x):
+    """What the loop inside gives is a result of each step as well, without what is written then."""
+
+    def step(x, i):
+        new = lax.fori_loop(0, 3, lambda j, x: x.at[i + 2 * j].add(x[j]), x)
+        return new.at[i].set(-1.0), (new, new[::-1])
+
+    return lax.scan(step, x, np.arange(5))
+
+
+def scaled_between(lax, np, x):
+    def step(i, x):
+        x = lax.fori_loop(0, 3, lambda j, x: x.at[i + j].multiply(0.5), x) * 0.9
+        return lax.fori_loop(0, 2, lambda j, x: x.at[i - j].add(1.0), x).at[3 * i].set(x[i])
+
+    return lax.fori_loop(0, 20, step, x)
+
+
+def as_constant_too(lax, np, x):
+    """The loop inside reads the carry as it was."""
+    inner = lambda x: lax.fori_loop(0, 4, lambda j, y: y.at[2 * j + 1].add(x[j + 1]), x)
+    return lax.fori_loop(0, 9, lambda i, x: inner(x).at[i].multiply(2.0), x)
+
+
+def three_deep(lax, np, x):
+    deepest = lambda i, j, x: lax.fori_loop(0, 3, lambda k, x: x.at[i + j * k].add(0.25), x)
+    middle = lambda i, x: lax.fori_loop(0, 4, lambda j, x: deepest(i, j, x).at[i * j].set(x[j]), x)
+    return lax.fori_loop(0, 10, lambda i, x: middle(i, x).at[i + 1].multiply(0.5), x)
+
+
+def rows_of_a_table(lax, np, x):
+    def step(i, t):
+        t = lax.fori_loop(0, 3, lambda j, t: t.at[i + j].multiply(0.9), t)
+        return lax.dynamic_update_slice(t, t[i][None] + 1, (i + 2, 0))
+
+    return lax.fori_loop(0, 15, step, x.reshape(50, 4))
+
+
+# The program, and whether its loop's array stays where it is.
+NESTED = {
+    "insertion sort": (insertion_sort, True),
+    "union find": (union_find, True),
+    "heap": (heap, True),
+    "written before, read later": (written_before_and_read_later, False),
+    "read after": (read_after, False),
+    "kept as rows": (kept_as_rows, False),
+    "scaled between": (scaled_between, None),
+    "as constant too": (as_constant_too, False),
+    "three deep": (three_deep, None),
+    "rows": (rows_of_a_table, True),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_loops_inside_that_write_elements(name) -> None:
+    """They go on in the memory of the carry, and so do writes after them; as JAX, with the arguments as they were."""
+    import jax
+
+    program, wanted = NESTED[name]
+    x = np.random.default_rng(3).standard_normal(200).astype(np.float32)
+    kept = x.copy()
+    ours = fuser.jit(lambda x: program(fuser.lax, jnp, x))
+    theirs = jax.jit(lambda x: program(jax.lax, jax.numpy, x))
+    for _ in range(2):
+        for a, b in zip(fuser.tree_util.tree_leaves(ours(x)), jax.tree_util.tree_leaves(theirs(x)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    np.testing.assert_array_equal(x, kept)
+    if wanted is not None:
+        [buffers] = [g.buffers for g in ours.lower(x).plan.groups if g.buffers is not None]
+        arrays = {n for n, v in enumerate(_carries(ours, x)) if v.aval.size > 1}
+        still = arrays - set(buffers.slots) | arrays & buffers.in_place
+        assert (still == arrays) is wanted
+
+
+def _carries(function, x):
+    [loop] = [g.graph.eqns[-1] for g in function.lower(x).plan.groups if g.buffers is not None]
+    return loop.outvars[: loop.params["num_carry"]]

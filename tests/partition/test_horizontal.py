@@ -16,7 +16,7 @@ from fuser.config import config
 from fuser.debug.bisect import bisect, bisect_graph
 from fuser.legalise import legalise
 from fuser.partition.group import Kind, Plan
-from fuser.partition.horizontal import levels
+from fuser.partition.horizontal import levels, scopes
 from fuser.partition.partition import partition
 from fuser.trace import tree
 
@@ -212,3 +212,23 @@ def test_parts_shared_out_to_threads_give_the_same_bits() -> None:
     for name, leaf in leaves.items():
         alone = fuser.jit(lambda v: fnp.tanh(fnp.exp(fnp.sin(v))) + v.sum())(leaf)
         np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(alone))
+
+
+def test_what_is_computed_again_waits_for_its_time() -> None:
+    """Else the small kernels of all layers' backward passes run before the first of them, and keep their results until the last."""
+
+    def layer(w: Any, x: Any) -> Any:
+        for _ in range(3):
+            x = fnp.tanh(x @ w)
+        return x
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = again(w, x)
+        return (x * x).sum()
+
+    again = fuser.checkpoint(layer, policy=fuser.checkpoint_policies.dots_saveable)
+    plan = planned(fuser.grad(loss), [floats(8, 8) for _ in range(4)], floats(16, 8))
+    bundles = [group for group in plan.groups if group.kind is BUNDLE]
+    assert len(bundles) == 4 and all(scopes(part) for bundle in bundles for part in bundle.parts)
+    assert all(len({scopes(part) for part in bundle.parts}) == 1 for bundle in bundles)

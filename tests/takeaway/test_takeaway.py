@@ -105,6 +105,33 @@ def test_triton_is_taken_away_without_a_gpu(dtype: str, tmp_path: pathlib.Path) 
     assert test.name == "test_function_lambda.py" and ran.stdout == "as expected\n", ran.stderr[-3000:]
 
 
+def test_products_of_a_library_are_torchs(tmp_path: pathlib.Path) -> None:
+    """Over few or several dimensions, of other shapes of what is stored; those that torch has none for are named, with a way out."""
+    pytest.importorskip("triton")
+
+    def products(a: Any, b: Any, c: Any) -> Any:
+        x = a.reshape(3, 5, 7)
+        return (
+            fnp.einsum("bij,bkj->bik", x * 2, b).reshape(-1),
+            fnp.tensordot(x, c, ((1, 2), (0, 1))) + 1,
+            fnp.tanh(b[0] @ a.T[:, ::2]),
+        )
+
+    draw = np.random.default_rng(0).normal
+    arguments = [draw(size=shape).astype(np.float32) for shape in ((15, 7), (3, 9, 7), (5, 7, 2))]
+    fuser.export_kernels(fuser.jit(products, backend="triton"))(*arguments).save(tmp_path)
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
+    ran = subprocess.run([sys.executable, "test_products.py"], cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert ran.stdout == "as expected\n", ran.stderr[-3000:]
+    assert (tmp_path / "products.py").read_text().count("torch.einsum") == 3
+    whole = np.arange(12).reshape(3, 4)
+    with (
+        pytest.raises(UnsupportedError, match=r"products of i64 run in a library .*, or in C \(fuser.jit\(function"),
+        fuser.config.using(enable_x64=True),
+    ):
+        fuser.export_kernels(fuser.jit(lambda x: x @ x.T, backend="triton"))(whole)
+
+
 @pytest.mark.parametrize("name", ["double", "exp", "main", "<lambda>", "class", "2nd"])
 def test_functions_may_have_names_that_mean_something_in_c(name: str, tmp_path: pathlib.Path) -> None:
     def function(x: Any) -> Any:

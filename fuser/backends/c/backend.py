@@ -43,6 +43,7 @@ class C(Stepwise):
         strided_dots=True,
         names_in_text=True,
         pieces=True,
+        update_frames=True,
         subgroups=True,
         arena=True,
         calls=library_calls.CALLS,

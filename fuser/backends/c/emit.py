@@ -15,6 +15,7 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
+from fuser.backends.c.schedules import recurrence_fission
 from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
@@ -65,7 +66,11 @@ def emit_kernel(
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements. `asked` are
     transforms that the user wants or forbids.
     """
-    pieces = unroll_residues(decompose(_unrolled(_with_parts(kernel), asked), spell.TABLE.has), TARGET)
+    pieces = [
+        piece
+        for part in (replace(kernel, frames=()), *kernel.frames)
+        for piece in unroll_residues(decompose(_unrolled(_with_parts(part), asked), spell.TABLE.has), TARGET)
+    ]
     if len(pieces) > 1:
         return _in_turn(kernel, [_emit(piece, threads, asked) for piece in pieces])
     return _emit(pieces[0], threads, asked)
@@ -138,7 +143,8 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
     if asked is not NOTHING_ASKED:
         loops = _along(loops, asked)
     if kernel.loop is not None:
-        return LoopKernel(kernel, loops, threads, asked)
+        apart = not asked.forbids("fission") and recurrence_fission.plan(kernel, loops) is not None
+        return (recurrence_fission.RecurrenceFission if apart else LoopKernel)(kernel, loops, threads, asked)
     if not kernel.reduced:
         return Elementwise(kernel, loops, threads, asked)
     way = reduction_of(kernel, loops, asked)

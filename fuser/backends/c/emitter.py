@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,21 +60,6 @@ _INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0
 _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
 
 
-def masks(nodes: Sequence[Scalar]) -> set[Scalar]:
-    """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
-    with 0, not _Bool; where they only meet each other, the reverse holds."""
-    pure: set[Scalar] = set()  # made of loads alone
-    for node in nodes:
-        joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
-        if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
-            pure.add(node)
-    used: set[Scalar] = set()
-    for node in reversed(nodes):
-        if node.op != "reduction" and (node not in pure or node in used):
-            used.update(operand for operand in node.args if operand in pure)
-    return {node for node in used if node.op == "load"}
-
-
 class Emitter(Builder, Common):
     """Writes one kernel as a C function."""
 
@@ -104,7 +89,7 @@ class Emitter(Builder, Common):
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, Any] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
-        self.masks = masks(kernel.nodes)
+        self.masks = masking.truths(kernel.nodes)
         self.divisions = {n for n in kernel.nodes if n.op in ("div", "rem") and n.dtype.kind in "iu"}
         self.divisors = {n.args[1] for n in self.divisions}
         self.lengths = {extent for param in kernel.params for extent in param.shape}
@@ -115,6 +100,7 @@ class Emitter(Builder, Common):
         # Tests that are the same along the vector, by the size of what they choose: numbers that are above 0 where they hold.
         self.held: dict[tuple[Scalar, int], Variable] = {}
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
+        self.aliases: dict[Store, Variable] = {}  # pointers of their own, by which these write into an array there
         self.widened: Mapping[Scalar, Variable] = {}  # narrow numbers that are read from rows of wide ones
         self.outside: Part = "0"  # and the floating-point number that stands for one that is not
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
@@ -171,6 +157,9 @@ class Emitter(Builder, Common):
         for number, (param, variable) in enumerate(zip(self.kernel.params, self.params)):
             const, apart = "" if param.out else "const ", "" if number in shared else "restrict"
             found.append(Let(f"{const}{variable.type} *{apart}", (variable,), (code(f"{{}}[{number}]", BUFFERS),)))
+        for store, variable in {variable: (store, variable) for store, variable in self.aliases.items()}.values():
+            value = code(f"{{}}({{}}[{store.param}])", masking.APART, BUFFERS)
+            found.append(Let(f"{variable.type} *", (variable,), (value,)))
         for slot in range(len(self.sizes.values)):
             found.append(Let("const int64_t", (self.sizes.variable(slot),), (code(f"{{}}[{slot}]", SIZES),)))
         for size, literal in self.literals.items():
@@ -243,6 +232,7 @@ class Emitter(Builder, Common):
         rest = self.code("{}", total) if first == "0" else self.code("({} - {})", total, first)
         lane = self.count(f"{name}_lane", "0", masking.padded(rest, lanes), kind="int32_t")
         self.inside, self.outside = masking.tested(lane, rest)
+        self.aliases |= masking.aliases(self, lanes)
         return self.let(
             "int64_t", name, "{}" if first == "0" else "{0} + {1}", *((lane,) if first == "0" else (first, lane))
         )
@@ -466,7 +456,8 @@ class Emitter(Builder, Common):
 
     def target(self, store: Store) -> Element:
         """The element that a store writes."""
-        return Element(self.params[store.param], self._offset(store.param, store.offset))
+        array = self.params[store.param] if self.inside is None else self.aliases.get(store, self.params[store.param])
+        return Element(array, self._offset(store.param, store.offset))
 
     @contextmanager
     def where_inside(self) -> Iterator[None]:

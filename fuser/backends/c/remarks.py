@@ -15,6 +15,7 @@ from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.argreduce import is_argreduce
 from fuser.backends.c.schedules.inner_reduction import InnerReduction
 from fuser.backends.c.schedules.loop_kernel import LoopKernel
+from fuser.backends.c.schedules.recurrence_fission import RecurrenceFission
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, is_complex
@@ -42,7 +43,7 @@ def obstacle(writer: Emitter) -> str:
     """Why one element after the other is computed, in words; "" where loops are vectorised."""
     axis = _innermost(writer)
     if axis is None:
-        alone = isinstance(writer, LoopKernel)
+        alone = isinstance(writer, LoopKernel) and not isinstance(writer, RecurrenceFission)
         return (
             "each iteration of the loop waits for the one before it; lanes side by side, as vmap gives, would not"
             if alone

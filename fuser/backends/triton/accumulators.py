@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fuser.backends.triton import radix_sort, spell
+from fuser.backends.triton import radix_sort, spell, target_words
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.target import TARGET
 from fuser.ir.graph import Eqn
@@ -83,12 +83,12 @@ def number_of(word):
 
 UPDATES_TEXT = '''
 @triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
-def NAME(targets, updates, WORDS, length, width, rows, tiles, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, COPIES: tl.constexpr):
+def NAME(targets, updates, WORDS, length, width, rows, tiles, NEGATIVE: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, COPIES: tl.constexpr):
     """DOES"""
     row = tl.program_id(0) // tiles * BLOCK + tl.arange(0, BLOCK)
     size = rows.to(tl.int64) * width
     copy = (tl.program_id(0) // tiles % COPIES).to(tl.int64) * size
-    target = tl.load(targets + row, mask=row < length, other=rows).to(tl.int64)
+    target = target_of(tl.load(targets + row, mask=row < length, other=0), rows, NEGATIVE).to(tl.int64)
 PLACES'''
 
 # Where updates are single numbers, and where they are rows of them.
@@ -118,10 +118,10 @@ def finish(operand, WORDS, out, rows, width, BLOCK: tl.constexpr, COPIES: tl.con
 
 LAST_TEXT = '''
 @triton.jit(do_not_specialize=["length", "rows"])
-def find_last(targets, words, length, rows, BLOCK: tl.constexpr):
+def find_last(targets, words, length, rows, NEGATIVE: tl.constexpr, BLOCK: tl.constexpr):
     """The largest number of an update of each row, counted from 1."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    target = tl.load(targets + row, mask=row < length, other=rows).to(tl.int64)
+    target = target_of(tl.load(targets + row, mask=row < length, other=0), rows, NEGATIVE).to(tl.int64)
     tl.atomic_max(words + target, row + 1, mask=(row < length) & (target < rows), sem="relaxed")
 
 
@@ -324,15 +324,22 @@ def launches(
     """The texts, and the launches that combine the buffers' rows by a form."""
     (rows, width), dtype, length = eqn.invars[0].aval.shape, eqn.invars[0].aval.dtype, eqn.invars[1].aval.size
     spelt = {"STORED": spell.storage(dtype), "PLACES": PLACES[width == 1]}
-    texts = [CLEAR_TEXT, *(_spelt(text, spelt) for text in form.texts)]
-    columns = min(WIDEST, 1 << (width - 1).bit_length())
+    texts = [CLEAR_TEXT, target_words.TEXT, *(_spelt(text, spelt) for text in form.texts)]
+    columns, negative = min(WIDEST, 1 << (width - 1).bit_length()), target_words.negative(eqn)
     block, tiles = TILE // columns, -(-width // columns)
     if form.name == "replace":
         last = buffers.take(rows, form.words)
         tile = {"BLOCK": block, "COLUMNS": columns}
         return texts, [
             cleared(last, rows, 0),
-            Launch("find_last", (targets, last), (length, rows), {"BLOCK": TILE}, -(-length // TILE), 8),
+            Launch(
+                "find_last",
+                (targets, last),
+                (length, rows),
+                {"NEGATIVE": negative, "BLOCK": TILE},
+                -(-length // TILE),
+                8,
+            ),
             Launch(
                 "take_last", (operand, updates, last, out), (width, rows, tiles), tile, -(-rows // block) * tiles, 8
             ),
@@ -344,7 +351,7 @@ def launches(
     if form.exponents:
         words.append(buffers.take(rows * width, np.dtype("int32")))
         made.append(cleared(words[1], rows * width, 0))
-    constants = {"BLOCK": block, "COLUMNS": columns, "COPIES": copies}
+    constants = {"NEGATIVE": negative, "BLOCK": block, "COLUMNS": columns, "COPIES": copies}
     grid, sizes = -(-length // block) * tiles, (length, width, rows, tiles)
     made += [Launch(name, (targets, updates, *words), sizes, constants, grid, 8) for name in form.passes]
     finished = max(32, FINISHED // copies)

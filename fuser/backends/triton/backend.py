@@ -23,6 +23,7 @@ from fuser.backends.triton import (
 )
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
+from fuser.backends.triton.device.assembler import blocker
 from fuser.backends.triton.device.library_calls import ROUTINES
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
@@ -90,11 +91,12 @@ class Triton:
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
         control=True,
+        gemv_as_sums=True,
         dots=True,
         product_tile=PRODUCT_TILE,
         attention=True,
         column_sums=LONGEST_SUMMED_ROW,
-        driven="kernels are launched from there",
+        driven=True,
         target=TARGET,
         calls=frozenset(CALLS),
         library_calls=frozenset(ROUTINES),
@@ -127,6 +129,11 @@ class Triton:
         if any(is_complex(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)):
             return _complex_reason(eqn)
         return None
+
+    def driven(self, group: FusionGroup) -> str:
+        if interpreter.active() or native is None:
+            return "kernels are launched from there"
+        return blocker(group, self.limits, planned=True) or ""
 
     def emit(self, group: FusionGroup) -> KernelSource | Refusal:
         if group.kind is Kind.LIBRARY:

@@ -21,9 +21,9 @@ ONE_WAVE = (
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
-HELD_PIECES = (4096, 8192)  # elements of a longer row that each of several programs holds
+HELD_PIECE = 16 << 10  # bytes of a longer row that each of several programs holds: 8 to 64 KB were slower on an H100
 MOST_PIECES = (
-    32  # programs that hold a row together, which read each other's results; even the smallest GPU runs as many at once
+    64  # programs that hold a row together, which read each other's results; even the smallest GPU runs as many at once
 )
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 SECTOR_PAIR = 64  # bytes side by side that memory hands out at once, which blocks of long columns are at least wide
@@ -55,10 +55,8 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
-_LEAST_OF_FEW = (
-    8  # the same at least of rows too few to give each multiprocessor one, which take a warp of each scheduler
-)
-_SCHEDULERS = 4  # of a multiprocessor: more warps only repeat what a row costs each, by their machine code
+_LEAST_OF_FEW = 4  # the same at least of rows too few to give each multiprocessor one
+_WARPS_OF_FEW = 8  # of these: two of each scheduler took least on an H100 for rows of 1,024 and of 4,096; 4 and 16 take 1 to 20 % longer
 _ROW_WARPS = (
     8  # of rows that such threads hold; longer ones take all that there are, with so few registers that two rows fit
 )
@@ -122,7 +120,7 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False, to
     few = 0 < rows <= FEW // 2 and width > _LONGEST_SHARED
     warps = max(1, filled // (32 * _HELD))
     if few:
-        warps = max(warps, min(_SCHEDULERS, filled // (32 * _LEAST_OF_FEW)))
+        warps = max(warps, min(_WARPS_OF_FEW, filled // (32 * _LEAST_OF_FEW)))
     warps = warps if warps <= _ROW_WARPS else MOST_WARPS
     return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest, blocks)
 
@@ -144,10 +142,10 @@ def held_column_tile(rows: int, width: int, itemsize: int, held: int) -> Tile | 
     return Tile(beside, columns, words // (32 * _HELD), True)
 
 
-def piece_tile(columns: int) -> Tile | None:
-    """The tile of each program that holds a piece of a long row, the smallest of which there are not too many; None where there are."""
-    held = next((held for held in HELD_PIECES if columns <= MOST_PIECES * held), None)
-    return None if held is None else Tile(1, held, max(1, held // (32 * _HELD)), True)
+def piece_tile(columns: int, itemsize: int) -> Tile | None:
+    """The tile of each program that holds a piece of a long row, its largest elements of so many bytes; None where there are too many pieces."""
+    held = HELD_PIECE // max(2, min(itemsize, 4))
+    return None if columns > MOST_PIECES * held else Tile(1, held, max(1, held // (32 * _HELD)), True)
 
 
 def long_row_tile(itemsize: int) -> Tile:

@@ -8,31 +8,44 @@ them whole, so that what each of them adds up, and with it the rounding of their
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from fuser.backends.triton import accumulators, radix_sort, shared_words, spell
+from fuser.backends.triton import accumulators, radix_sort, shared_words, spell, target_words
 from fuser.backends.triton.emitter import Launch
-from fuser.backends.triton.target import TARGET
+from fuser.backends.triton.target import TARGET, WARP
 from fuser.ir.graph import Eqn
 from fuser.ir.types import is_inexact
 
 SHIFT = 12
 PLACES = 1 << SHIFT  # rows of a bucket, which have three words each
 MOST_BUCKETS = 8192
-BLOCK, STEPS, WARPS = 2048, 16, 16  # updates that a program counts or moves at once, how often, and its warps
+BLOCK, STEPS, WARPS = (
+    4096,
+    4,
+    32,
+)  # updates that a program counts or moves at once, how often for one count, and its warps
+REGISTERS = 32  # of a thread that counts, where that suffices, so that two programs fit on a multiprocessor
+MOVING = 132  # programs that move, one on each multiprocessor of an H100
 ADDED, ADDING_WARPS = 1024, 8  # updates that a program adds at once
 CHUNK = 4 * PLACES  # updates from which on a bucket has several programs
 PROGRAMS = 528  # that add: four on each multiprocessor
 TOGETHER, SCANNED = 16, 256  # buckets, and counts of each, that a program scans at once
 FINISHED, PARTS = 1024, 8  # rows, and sums of each, that are put together at once
 HEADROOM = 62 - 24 - (CHUNK + BLOCK * STEPS).bit_length()
-# Seconds of an update beside its bytes: scattered writes of 8 bytes, and five operations on shared memory. An estimate.
-MOVED = 12e-12
+# Seconds of an update beside its bytes, five operations on shared memory among them: on an H100 the launches took so long beside their bytes where all
+# updates went to one bucket, and a third of that is added for words that differ.
+MOVED = 19e-12
+# Bytes in which a GPU's second cache joins the words of a line that are written one after another, and the seconds of a word that it does not join. From
+# calls with 35, 69 and 87 MB of these on an H100, of which the third was foretold by the other two; that is the time of an atomic on memory (`accumulators.UNCACHED`) on an H200.
+JOINED, APART = 19e6, 57e-12
 LAUNCHES = 6
+LINE = 128  # bytes of a line of the second cache
 
 TEXT = '''
 @triton.jit(do_not_specialize=["length", "rows", "buckets"])
-def count_buckets(targets, counts, length, rows, buckets, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def count_buckets(targets, counts, length, rows, buckets, NEGATIVE: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """counts[program, bucket]: how many of the program's updates go to each bucket."""
     own = counts + tl.program_id(0).to(tl.int64) * buckets
     base = shared_words(ASSEMBLY, PTX)
@@ -42,7 +55,7 @@ def count_buckets(targets, counts, length, rows, buckets, SHIFT: tl.constexpr, B
     all_threads(PTX)
     for step in range(STEPS):
         place = (tl.program_id(0) * STEPS + step) * BLOCK + lane
-        target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
+        target = target_of(tl.load(targets + place, mask=place < length, other=0), rows, NEGATIVE)
         inside = (place < length) & (target < rows.to(tl.uint32))
         add_word(base, own, (target >> SHIFT).to(tl.int32), lane * 0 + 1, inside, PTX)
     all_threads(PTX)
@@ -89,35 +102,45 @@ def place_buckets(totals, starts, chunks, slots, buckets, CHUNK: tl.constexpr, B
     tl.store(chunks + buckets, chunk_before)
 
 
-@triton.jit(do_not_specialize=["length", "rows", "buckets"])
-def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, rows, buckets, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+@triton.jit
+def put_word(place, word, inside, PTX: tl.constexpr):
+    """Store words of 64 bits from the threads that have them: Triton gives scattered stores to others, by way of shared memory and barriers."""
+    if PTX:
+        tl.inline_asm_elementwise("PUT", "=r,l,l,r", [place.to(tl.int64), word, inside.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1)
+    else:
+        tl.store(place, word, mask=inside)
+
+
+@triton.jit(do_not_specialize=["length", "rows", "buckets", "blocks"])
+def move_to_buckets(targets, updates, counts, starts, cursors, moved, length, rows, buckets, blocks, NEGATIVE: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """Updates behind those of buckets and programs before, as words of 64 bits: the row in its bucket above the number's bits."""
-    block = tl.program_id(0).to(tl.int64) * buckets
-    own = cursors + block
     base = shared_words(ASSEMBLY, PTX)
     lane = tl.arange(0, BLOCK)
-    for start in range(0, buckets, BLOCK):
-        inside = start + lane < buckets
-        before = tl.load(counts + block + start + lane, mask=inside, other=0)
-        before += tl.load(starts + start + lane, mask=inside, other=0)
-        set_word(base, own, start + lane, before, inside, PTX)
-    all_threads(PTX)
-    for step in range(STEPS):
-        place = (tl.program_id(0) * STEPS + step) * BLOCK + lane
-        target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
-        inside = (place < length) & (target < rows.to(tl.uint32))
-        update = tl.load(updates + place, mask=inside, other=0).to(tl.float32)
-        at = add_word(base, own, (target >> SHIFT).to(tl.int32), lane * 0 + 1, inside, PTX)
-        word = (target & ((1 << SHIFT) - 1)).to(tl.int64) << 32
-        word |= update.to(tl.uint32, bitcast=True).to(tl.int64)
-        tl.store(moved + at, word, mask=inside)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        first = tl.cast(block, tl.int64) * buckets
+        own = cursors + first
+        for start in range(0, buckets, BLOCK):
+            inside = start + lane < buckets
+            before = tl.load(counts + first + start + lane, mask=inside, other=0)
+            before += tl.load(starts + start + lane, mask=inside, other=0)
+            set_word(base, own, start + lane, before, inside, PTX)
+        all_threads(PTX)
+        for step in range(STEPS):
+            place = (block * STEPS + step) * BLOCK + lane
+            target = tl.load(targets + place, mask=place < length, other=0, eviction_policy="evict_first")
+            target = target_of(target, rows, NEGATIVE)
+            inside = (place < length) & (target < rows.to(tl.uint32))
+            update = tl.load(updates + place, mask=place < length, other=0, eviction_policy="evict_first").to(tl.float32)
+            at = add_word(base, own, (target >> SHIFT).to(tl.int32), lane * 0 + 1, inside, PTX)
+            word = (target & ((1 << SHIFT) - 1)).to(tl.int64) << 32
+            word |= update.to(tl.uint32, bitcast=True).to(tl.int64)
+            put_word(moved + at, word, inside, PTX)
+        all_threads(PTX)
 
 
 @triton.jit
-def last_not_after(numbers, count, number):
-    """The last of ascending numbers, of which the first is not after this one, that is not after it."""
-    low = 0
-    high = count
+def last_not_after(numbers, low, high, number):
+    """The last of ascending numbers that is not after this one: at `low` or behind it, before `high`."""
     while high - low > 1:
         middle = (low + high) // 2
         if tl.load(numbers + middle) <= number:
@@ -151,8 +174,9 @@ def sum_buckets(moved, counts, starts, chunks, slots, operand, out, partial, wor
     base = shared_words(ASSEMBLY, PTX)
     lane = tl.arange(0, BLOCK)
     every = lane >= 0
-    for chunk in range(tl.program_id(0), tl.load(chunks + buckets), tl.num_programs(0)):
-        bucket = last_not_after(chunks, buckets, chunk)
+    found = tl.load(chunks + buckets)
+    for chunk in range(tl.program_id(0), found, tl.num_programs(0)):
+        bucket = last_not_after(chunks, tl.maximum(chunk - (found - buckets), 0), tl.minimum(chunk + 1, buckets), chunk)
         begin = tl.load(starts + bucket)
         total = tl.load(starts + bucket + 1) - begin
         first = tl.load(chunks + bucket)
@@ -169,9 +193,9 @@ def sum_buckets(moved, counts, starts, chunks, slots, operand, out, partial, wor
         for at in range(begin + start, begin + end, BLOCK):
             inside = at + lane < begin + end
             word = tl.load(moved + at + lane, mask=inside, other=0)
-            exponent, whole, which = parts_of(word.to(tl.int32).to(tl.float32, bitcast=True))
-            exponent = tl.where(which != 0, 255, tl.where(whole == 0, 0, exponent))
-            max_word(base, own, (word >> 32).to(tl.int32), exponent, inside & (exponent > 0), PTX)
+            bits = word.to(tl.int32)
+            exponent = tl.maximum((bits >> 23) & 255, 1)
+            max_word(base, own, (word >> 32).to(tl.int32), exponent, inside & ((bits & 0x7FFFFFFF) != 0), PTX)
         all_threads(PTX)
         for at in range(begin + start, begin + end, BLOCK):
             inside = at + lane < begin + end
@@ -225,7 +249,7 @@ def add_partial(chunks, slots, operand, partial, out, rows, PLACES: tl.constexpr
         old = tl.load(operand + place, mask=place < rows, other=0).to(tl.float32)
         result = old.to(tl.float64) + tl.sum(total, 0)
         tl.store(out + place, result.to(tl.float32).to(STORED), mask=place < rows)
-'''
+'''.replace("PUT", "{ .reg .pred live; setp.ne.s32 live, $3, 0; mov.u32 $0, 0; @live st.global.b64 [$1], $2; }")
 
 
 def sums(eqn: Eqn) -> bool:
@@ -240,9 +264,15 @@ def sums(eqn: Eqn) -> bool:
 
 def seconds(rows: int, count: int) -> float:
     """Of sums of so many updates: targets are read twice, updates once, and what is moved once from memory; each program has counts of all buckets."""
-    programs, buckets = -(-count // (BLOCK * STEPS)), -(-rows // PLACES)
-    moved = 28 * count + 8 * rows + 16 * programs * buckets
-    return LAUNCHES * TARGET.launch + moved / TARGET.levels[-1].bandwidth + count * MOVED
+    blocks, buckets = -(-count // (BLOCK * STEPS)), -(-rows // PLACES)
+    moved = 28 * count + 8 * rows + 16 * blocks * buckets
+    apart = max(0.0, 1 - JOINED / written_at_once(blocks, buckets))
+    return LAUNCHES * TARGET.launch + moved / TARGET.levels[-1].bandwidth + count * (MOVED + apart * APART)
+
+
+def written_at_once(blocks: int, buckets: int) -> int:
+    """Bytes of the lines to which programs that run at once move updates: all that they move, or one line of each for each bucket."""
+    return min(MOVING, blocks) * min(8 * BLOCK * STEPS, LINE * buckets)
 
 
 def launches(
@@ -259,6 +289,7 @@ def launches(
     partial = buffers.take(max(1, 2 * length // CHUNK) * PLACES, np.dtype("float64"))
     words = buffers.take(3 * PLACES * programs, whole)
     counted = {
+        "NEGATIVE": target_words.negative(eqn),
         "SHIFT": SHIFT,
         "BLOCK": BLOCK,
         "STEPS": STEPS,
@@ -273,9 +304,10 @@ def launches(
         "ASSEMBLY": shared_words.assembly(3 * PLACES),
         "PTX": False,
     }
-    sizes = length, rows, buckets
+    sizes, threads = (length, rows, buckets), WARPS * WARP["cuda"]
+    count = Launch("count_buckets", (targets, counts), sizes, counted, blocks, WARPS, threads=threads)
     made = [
-        Launch("count_buckets", (targets, counts), sizes, counted, blocks, WARPS),
+        replace(count, registers=REGISTERS, smaller=(count,)),
         Launch(
             "scan_buckets",
             (counts, totals),
@@ -285,7 +317,15 @@ def launches(
             8,
         ),
         Launch("place_buckets", (totals, starts, chunks, slots), (buckets,), {"CHUNK": CHUNK, "BLOCK": 1024}, 1, 8),
-        Launch("move_to_buckets", (targets, updates, counts, starts, cursors, moved), sizes, counted, blocks, WARPS),
+        Launch(
+            "move_to_buckets",
+            (targets, updates, counts, starts, cursors, moved),
+            (*sizes, blocks),
+            counted,
+            min(MOVING, blocks),
+            WARPS,
+            threads=threads,
+        ),
         Launch(
             "sum_buckets",
             (moved, counts, starts, chunks, slots, operand, out, partial, words),
@@ -304,4 +344,4 @@ def launches(
         ),
     ]
     stored = spell.storage(eqn.invars[0].aval.dtype)
-    return [accumulators.PARTS_TEXT, shared_words.TEXT, TEXT.replace("STORED", stored)], made
+    return [accumulators.PARTS_TEXT, target_words.TEXT, shared_words.TEXT, TEXT.replace("STORED", stored)], made

@@ -124,7 +124,7 @@ class CooperativeRows(Rows):
         return limited
 
     def constants(self) -> dict[str, int]:
-        return {**super().constants(), "PIECES": self.pieces, "PIECES_BLOCK": MOST_PIECES}
+        return {**super().constants(), "PIECES": self.pieces, "PIECES_BLOCK": 32 if self.pieces <= 32 else MOST_PIECES}
 
     def row_part(self, sweep: Sweep) -> None:
         self.extra_mask["piece"] = "(piece == 0)"

@@ -128,7 +128,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     )
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.long_row_tile(widest_read)  # type: ignore[index]
     tile = tile.asked(asked)
-    piece = tiles.piece_tile(reduced) if long_row and again else None
+    piece = tiles.piece_tile(reduced, widest_read) if long_row and again else None
     if piece is not None and not interpreter.active() and cooperates(kernel):  # it runs one program after another
         return cooperative(kernel, loops, piece)
     kernel = walked

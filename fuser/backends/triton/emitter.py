@@ -241,9 +241,10 @@ class Emitter(BlockEmitter):
         value, dtype = node.attr, node.dtype
         if is_inexact(dtype) or dtype.kind in "iu":
             number = float(value)
-            if abs(number) > 16 and abs(number) < 2**31 and number == int(number):
-                slot = self.sizes(("literal", int(number), dtype), int(number))
-                return f"{slot}.to({spell.local(dtype)})"
+            if 16 < abs(number) < 2**31 and number == int(number):
+                size = ("literal", int(number), dtype)
+                if self.sizes.takes(size):
+                    return f"{self.sizes(size, int(number))}.to({spell.local(dtype)})"
         key = (spell.typed(value, dtype), "")
         return self.literals.setdefault(key, f"c{len(self.literals)}")
 

@@ -119,7 +119,7 @@ PRODUCT_TILE = (128, 256)  # the tile of most products
 # Those of float32, on the other units: warps, elements along k, share of the stated rate that one block on a multiprocessor reaches. Small
 # results are in small blocks, as one multiprocessor alone takes microseconds for a large one.
 SINGLES = {(16, 16): (4, 128, 0.16), (16, 32): (4, 64, 0.22), (32, 32): (4, 32, 0.31), (64, 64): (8, 16, 0.5)}
-SINGLE_STAGES = 2  # four are for `bench.gpu_row_variants` to measure: each product of a loop waits four times with two, 5.0 µs for one of 256
+SINGLE_STAGES = 2  # a product of 256 in a loop's step takes an H100 4.98 µs, 4.72 with three or four, which no estimate here tells from larger ones
 LIBRARY_STAGES = 2  # of cuBLASLt's, by the times of small products
 SINGLE_LIBRARY = 1.7  # cuBLASLt reaches 0.85 where its kernels, which have no smaller blocks than 32 × 32, fill the GPU
 SMALLEST_OF_LIBRARY = 32 * 32

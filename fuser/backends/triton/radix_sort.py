@@ -9,7 +9,7 @@ word that they are ordered by is made where a digit is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,9 @@ from fuser.partition.group import FusionGroup, Refusal
 
 SHORT = 4096  # elements of a row that one program orders in registers
 LARGE, ROW_HELD = 1024, 32  # elements of a row that has a program alone, and those of a thread
-# Elements that a program counts or moves, its warps, and the most registers of a thread (0: as many as it takes), as they were fastest on an H200.
-PAIRS, KEYS, SMALL = (2048, 4, 80), (4096, 8, 64), (1024, 4, 0)
+# Elements that a program counts or moves, its warps, and the most registers of a thread (0: as many as it takes), as they were fastest on an H100: of
+# a larger block more elements have one digit, so that longer parts of lines are written at once.
+PAIRS, KEYS, SMALL = (4096, 8, 80), (4096, 8, 64), (1024, 4, 0)
 FEW = 1 << 19  # elements up to which smaller blocks give more programs
 GROUPS = 2048  # groups of blocks from which on each is of more blocks
 MOST_TOGETHER = 16  # blocks of a group at most
@@ -389,15 +390,24 @@ class Sort:
                     self.rows * (digits // some),
                     max(1, scanned * some // 512),
                 ),
-                Launch(
-                    "move_digits",
-                    (*source, befores, group_befores, totals, *target),
-                    sizes,
-                    constants,
-                    self.rows * blocks,
-                    warps,
-                    registers=registers,
+                _limited(
+                    Launch(
+                        "move_digits",
+                        (*source, befores, group_befores, totals, *target),
+                        sizes,
+                        constants,
+                        self.rows * blocks,
+                        warps,
+                    ),
+                    registers,
                 ),
             ]
             source = target
         return made
+
+
+def _limited(launch: Launch, registers: int) -> Launch:
+    """A launch whose threads have at most so many registers, or where values do not fit into these 16 more, or as many as they take."""
+    if not registers:
+        return launch
+    return replace(launch, registers=registers, smaller=(replace(launch, registers=registers + 16), launch))

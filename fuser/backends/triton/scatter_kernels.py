@@ -13,11 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton import accumulators, bucket_sums, radix_sort, spell, target_counts
+from fuser.backends.triton import accumulators, bucket_sums, radix_sort, spell, target_counts, target_words
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn, Var
-from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex, is_inexact, short_dtype
+from fuser.ir.types import BOOL, FLOATS, SMALL, ArrayType, bfloat16, is_complex, is_inexact, short_dtype
 from fuser.kernel.kernel import reduction_identity
+from fuser.ops.scatter_rows import WORD
 from fuser.partition.group import FusionGroup, Refusal
 
 TILE = 2048  # elements of a block of updates
@@ -211,17 +212,22 @@ class _Source:
             texts, launches = bucket_sums.launches(eqn, *arrays, self.buffers)
         elif not eqn.params["unique"] and (form := accumulators.form_of(eqn)) is not None:
             texts, launches = accumulators.launches(eqn, form, *arrays, self.buffers)
-        elif eqn.params["unique"]:
-            texts.append(UNIQUE_TEXT)
-            launches.append(self._tiled("combine_each", (self.targets, self.updates, self.out)))
         else:
-            found = self._replaced() if reduction == "replace" else self._reduced()
+            if eqn.invars[1].aval.dtype != WORD:
+                self.targets = self.buffers.take(self.length, WORD)
+                texts += [target_words.TEXT, target_words.CONVERT_TEXT]
+                launches.append(target_words.converted(eqn, arrays[1], self.targets))
+            unique = eqn.params["unique"]
+            found = self._each() if unique else self._replaced() if reduction == "replace" else self._reduced()
             texts, launches = texts + found[0], launches + found[1]
         return radix_sort.source(self.group, self._spelt(texts), launches, self.buffers)
 
+    def _each(self) -> tuple[list[str], list[Launch]]:
+        return [UNIQUE_TEXT], [self._tiled("combine_each", (self.targets, self.updates, self.out))]
+
     def _replaced(self) -> tuple[list[str], list[Launch]]:
         ordered, positions = (self.buffers.take(self.length, np.dtype(t)) for t in ("uint32", "int32"))
-        sort = radix_sort.Sort(self.eqn.invars[1].aval, max(1, self.rows.bit_length()))
+        sort = radix_sort.Sort(ArrayType((self.length,), WORD), max(1, self.rows.bit_length()))
         launches = sort.launches(self.targets, ordered, positions, self.buffers)
         launches.append(self._tiled("write_last", (ordered, positions, self.updates, self.out)))
         return [sort.text, LAST_TEXT], launches
@@ -232,7 +238,7 @@ class _Source:
         carried = self.width == 1 and updates.dtype.itemsize == 4 and self.length > radix_sort.SHORT
         kinds = np.dtype("uint32"), updates.dtype if carried else np.dtype("int32")
         ordered, along = (self.buffers.take(self.length, kind) for kind in kinds)
-        sort = radix_sort.Sort(self.eqn.invars[1].aval, radix_sort.target_bits(self.rows), self.rows - 1)
+        sort = radix_sort.Sort(ArrayType((self.length,), WORD), radix_sort.target_bits(self.rows), self.rows - 1)
         if carried:
             launches = sort.passes(self.targets, ordered, along, self.buffers, self.updates)
         else:

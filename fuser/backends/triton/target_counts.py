@@ -1,7 +1,7 @@
 """One row of updates combined at targets that repeat: what comes of an element depends on how often its row is a target.
 
-Targets of few rows are counted by each program in registers, those of more in words of its own in shared memory (shared_words.py), of rows that are too many
-for these by several programs that read the same targets; of still more by atomics of whole numbers. The counts of all programs, or of all copies, are added, and each element is combined with its update as often as that says.
+Targets are counted by each program in words of its own in shared memory (shared_words.py), of rows that are too many for these by several programs
+that read the same targets; of still more by atomics of whole numbers. Where a program has no such words, those of few rows are counted in registers. The counts of all programs, or of all copies, are added, and each element is combined with its update as often as that says.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.triton import accumulators, radix_sort, shared_words, spell
+from fuser.backends.triton import accumulators, radix_sort, shared_words, spell, target_words
 from fuser.backends.triton.emitter import Launch
 from fuser.ir.graph import Eqn
 from fuser.ir.types import is_inexact
@@ -20,22 +20,20 @@ TILE, WARPS = 4096, 8  # targets that a program counts at once
 WORDS = shared_words.BYTES // 4  # rows that a program counts in shared memory
 PROGRAMS = 1056  # that count: eight for each multiprocessor, where shared memory has their words, so that few of their counts are added
 HALF = WORDS // 2  # words of a program of which so many fit
-FEWEST, MOST_ROWS = (
-    16,
-    2750,
-)  # rows of a histogram in registers, for which Triton compares the bits of a warp's targets: up to here that took less
-# than atomics on memory on an H200; more rows have words in shared memory
+# Rows of a histogram in registers, for which Triton compares the bits of a warp's targets: up to here that took less than atomics on memory on an H200.
+# Words in shared memory took as long as reading the targets does on an H100, for 256 and 4,096 rows and where all targets were one, registers twice that.
+FEWEST, MOST_ROWS = 16, 2750
 FINISHED = 512  # elements, or counts, of a program that finishes them
 COUNTED = 1.5e-12  # seconds of a target that one of some programs counts, from the second cache on; an estimate
 
 PRIVATE_TEXT = '''
 @triton.jit(do_not_specialize=["length", "rows", "tiles", "groups"])
-def count_targets(targets, counts, length, rows, tiles, groups, BLOCK: tl.constexpr, ROWS: tl.constexpr, COUNTED: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
+def count_targets(targets, counts, length, rows, tiles, groups, NEGATIVE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COUNTED: tl.constexpr, ASSEMBLY: tl.constexpr, PTX: tl.constexpr):
     """How often each of some rows is among the targets that a program reads: counts[part, row]. A group of programs reads the same targets."""
     part, first = tl.program_id(0) // groups, tl.program_id(0) % groups * COUNTED
     own = counts + part.to(tl.int64) * rows + first
     size = tl.minimum(rows - first, COUNTED)
-    if ROWS == 0:
+    if PTX or ROWS == 0:
         base = shared_words(ASSEMBLY, PTX)
         lane = tl.arange(0, BLOCK)
         for start in range(0, size, BLOCK):
@@ -43,7 +41,7 @@ def count_targets(targets, counts, length, rows, tiles, groups, BLOCK: tl.conste
         all_threads(PTX)
         for tile in range(part, tiles, tl.num_programs(0) // groups):
             place = tile * BLOCK + lane
-            target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF) - first.to(tl.uint32)
+            target = target_of(tl.load(targets + place, mask=place < length, other=0), rows, NEGATIVE) - first.to(tl.uint32)
             inside = (place < length) & (target < size.to(tl.uint32))
             add_word(base, own, target.to(tl.int32), lane * 0 + 1, inside, PTX)
         all_threads(PTX)
@@ -55,21 +53,23 @@ def count_targets(targets, counts, length, rows, tiles, groups, BLOCK: tl.conste
         found = tl.zeros((ROWS,), tl.int32)
         for tile in range(part, tiles, tl.num_programs(0)):
             place = tile * BLOCK + tl.arange(0, BLOCK)
-            target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
-            found += tl.histogram(target.to(tl.int32, bitcast=True), ROWS, mask=target < rows.to(tl.uint32))
+            target = target_of(tl.load(targets + place, mask=place < length, other=0), rows, NEGATIVE)
+            inside = (place < length) & (target < rows.to(tl.uint32))
+            found += tl.histogram(target.to(tl.int32, bitcast=True), ROWS, mask=inside)
         row = tl.arange(0, ROWS)
         tl.store(own + row, found, mask=row < rows)
 '''
 
 ATOMIC_TEXT = '''
 @triton.jit(do_not_specialize=["length", "rows"])
-def count_targets(targets, counts, length, rows, BLOCK: tl.constexpr, COPIES: tl.constexpr):
+def count_targets(targets, counts, length, rows, NEGATIVE: tl.constexpr, BLOCK: tl.constexpr, COPIES: tl.constexpr):
     """How often each row is a target, in one of several copies."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    target = tl.load(targets + place, mask=place < length, other=0xFFFFFFFF)
+    target = target_of(tl.load(targets + place, mask=place < length, other=0), rows, NEGATIVE)
+    inside = (place < length) & (target < rows.to(tl.uint32))
     copy = (tl.program_id(0) % COPIES).to(tl.int64) * rows
     one = tl.full((BLOCK,), 1, tl.int32)
-    tl.atomic_add(counts + copy + target.to(tl.int64), one, mask=target < rows.to(tl.uint32), sem="relaxed")
+    tl.atomic_add(counts + copy + target.to(tl.int64), one, mask=inside, sem="relaxed")
 '''
 
 FINISH_TEXT = '''
@@ -114,14 +114,14 @@ def launches(
     """The texts, and the launches that combine a row with the buffers' rows at its targets."""
     (rows, width), length = eqn.invars[0].aval.shape, eqn.invars[1].aval.size
     made: list[Launch] = []
-    tiles = -(-length // TILE)
+    tiles, negative = -(-length // TILE), target_words.negative(eqn)
     if private(rows):
         text, groups = f"{shared_words.TEXT}\n\n{PRIVATE_TEXT.strip()}", -(-rows // WORDS)
         rounded = max(FEWEST, 1 << (rows - 1).bit_length())
         words, in_registers = min(WORDS, rounded), rounded if rows <= MOST_ROWS else 0
         parts = min(tiles, (PROGRAMS if words <= HALF else PROGRAMS // 2) // groups)
         counted = buffers.take(parts * rows, COUNT)
-        constants: dict[str, Any] = {"BLOCK": TILE, "ROWS": in_registers, "COUNTED": WORDS}
+        constants: dict[str, Any] = {"NEGATIVE": negative, "BLOCK": TILE, "ROWS": in_registers, "COUNTED": WORDS}
         constants |= {"ASSEMBLY": shared_words.assembly(words), "PTX": False}
         sizes = (length, rows, tiles, groups)
         made.append(Launch("count_targets", (targets, counted), sizes, constants, parts * groups, WARPS))
@@ -129,7 +129,7 @@ def launches(
         text, parts = f"{accumulators.CLEAR_TEXT}\n\n{ATOMIC_TEXT.strip()}", accumulators.copies_of(rows, tiles)
         counted = buffers.take(parts * rows, COUNT)
         made.append(accumulators.cleared(counted, parts * rows, 0))
-        constants = {"BLOCK": TILE, "COPIES": parts}
+        constants = {"NEGATIVE": negative, "BLOCK": TILE, "COPIES": parts}
         made.append(Launch("count_targets", (targets, counted), (length, rows), constants, tiles, WARPS))
     totals = counted
     if parts > 1:
@@ -143,7 +143,7 @@ def launches(
     made.append(Launch("combine_counted", (operand, totals, updates, out), (rows, width), finished, grid, 4))
     dtype = eqn.invars[0].aval.dtype
     combined = FINISH_TEXT.replace("COMBINED", _combined(dtype, eqn.params["reduction"]))
-    return [text, combined.replace("STORED", spell.storage(dtype))], made
+    return [target_words.TEXT, text, combined.replace("STORED", spell.storage(dtype))], made
 
 
 def _combined(dtype: np.dtype, reduction: str) -> str:

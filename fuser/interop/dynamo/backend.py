@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from functorch.compile import min_cut_rematerialization_partition
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch.fx import GraphModule
 
+from fuser.config import config
 from fuser.interop.dynamo.decompositions import decompositions
 from fuser.interop.dynamo.divide import divided
+from fuser.interop.dynamo.internals import (
+    SerializableAOTDispatchCompiler,
+    aot_autograd,
+    min_cut_rematerialization_partition,
+)
 from fuser.interop.dynamo.operators import OWN
 from fuser.interop.dynamo.preserved import preserved
 from fuser.interop.dynamo.stored import CompiledGraph, key_of_settings
@@ -43,9 +46,15 @@ def fuser(module: GraphModule, inputs: Sequence[Any], **options: Any) -> Callabl
     """The backend "fuser" of torch.compile; it takes no options (TypeError)."""
     if options:
         raise TypeError(f'torch.compile(backend="fuser") takes no options, got {", ".join(map(repr, options))}')
+    settings = config.of_thread()
+
+    def compiled(module: GraphModule, inputs: Sequence[Any]) -> CompiledGraph:
+        with config.using(**settings):  # torch compiles a GPU's backward graph in another thread
+            return fused(module, inputs)
+
     compiler = aot_autograd(
-        fw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, fused),
-        bw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, fused),
+        fw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, compiled),
+        bw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, compiled),
         decompositions=decompositions(),
         partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
     )

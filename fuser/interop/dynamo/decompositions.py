@@ -7,102 +7,48 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
 
+from fuser.interop.dynamo.internals import core_aten_decompositions, get_decompositions, operator, operators
 from fuser.interop.dynamo.preserved import undecomposed
 
-aten = torch.ops.aten
 _MORE = (
     *("silu", "leaky_relu_backward", "linalg_vector_norm", "dist", "round.decimals", "ldexp", "grid_sampler_2d", "narrow_copy"),
     *("permute_copy", "view_copy", "unbind_copy", "tril_indices", "triu_indices", "rrelu_with_noise_backward", "as_strided_scatter"),
     *("adaptive_max_pool2d", "adaptive_max_pool3d"),
 )  # fmt: skip
 _EACH = (
-    *(
-        "abs",
-        "acos",
-        "add",
-        "addcdiv",
-        "addcmul",
-        "asin",
-        "atan",
-        "ceil",
-        "clamp_max",
-        "clamp_min",
-        "cos",
-        "cosh",
-        "div",
-        "erf",
-    ),
-    *(
-        "erfc",
-        "exp",
-        "expm1",
-        "floor",
-        "frac",
-        "lerp",
-        "lgamma",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "maximum",
-        "minimum",
-        "mul",
-    ),
-    *(
-        "neg",
-        "pow",
-        "reciprocal",
-        "round",
-        "rsqrt",
-        "sigmoid",
-        "sign",
-        "sin",
-        "sinh",
-        "sqrt",
-        "sub",
-        "tan",
-        "tanh",
-        "trunc",
-    ),
-)
+    *("abs", "acos", "add", "addcdiv", "addcmul", "asin", "atan", "ceil", "clamp_max", "clamp_min", "cos", "cosh", "div", "erf"),
+    *("erfc", "exp", "expm1", "floor", "frac", "lerp", "lgamma", "log", "log10", "log1p", "log2", "maximum", "minimum", "mul"),
+    *("neg", "pow", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "sub", "tan", "tanh", "trunc"),
+)  # fmt: skip
 
 
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """From operations to functions of tensors that compute the same by core ATen operations."""
     table = dict(core_aten_decompositions())
-    more: list[Any] = [functools.reduce(getattr, name.split("."), aten) for name in _MORE]
-    table.update(get_decompositions(more))
-    table[aten.native_dropout.default] = _dropout
-    table[aten._trilinear.default] = _trilinear
-    table[aten._cdist_forward.default] = _distances
-    table[aten._cdist_backward.default] = _distances_backward
-    table[aten._pdist_forward.default] = _distances_of_pairs
-    table[aten._weight_norm_interface_backward.default] = _weight_norm_backward
-    table[aten._embedding_bag_backward.default] = _embedding_bag_backward
-    table[aten._embedding_bag_per_sample_weights_backward.default] = _embedding_bag_weights_backward
-    table[aten._foreach_norm.Scalar] = _each(torch.linalg.vector_norm)
-    table[aten._foreach_clone.default] = _each(torch.clone)
+    table.update(get_decompositions([op for _, op in operators(_MORE)]))
+    table.update((op, _OWN[name]) for name, op in operators(_OWN))
     for name in _EACH:
-        packet = getattr(aten, f"_foreach_{name}")
-        for overload in packet.overloads():
-            if not overload.endswith("out"):
-                table[getattr(packet, overload)] = _each(getattr(torch, name))
+        for packet in filter(None, [operator(f"_foreach_{name}")]):
+            own = [overload for overload in packet.overloads() if not overload.endswith("out")]
+            table.update((getattr(packet, overload), _each(getattr(torch, name))) for overload in own)
     for op in undecomposed():
         table.pop(op, None)
     # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
-    table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
+    table.pop(operator("_scaled_dot_product_flash_attention_for_cpu.default"), None)
     return table
 
 
-def _dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Dropout whose mask torch's generator draws as it does in eager mode, in the order of the input's memory."""
+def _dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
+    """Dropout whose mask torch's generator draws as it does in eager mode, in the order of the input's memory; on a GPU torch's own
+    kernel, which draws in an order that no other operation has."""
     if train is False or p == 0:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(input), torch.zeros_like(input, dtype=torch.bool)
+    if input.device.type != "cpu":
+        return NotImplemented
     like = torch.empty_like(input, dtype=torch.bool)
     strides = like.stride()
     order = sorted(range(input.dim()), key=lambda d: -strides[d])
@@ -211,3 +157,17 @@ def _each(function: Callable[..., torch.Tensor]) -> Callable[..., list[torch.Ten
         return found
 
     return over
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "native_dropout.default": _dropout,
+    "_trilinear.default": _trilinear,
+    "_cdist_forward.default": _distances,
+    "_cdist_backward.default": _distances_backward,
+    "_pdist_forward.default": _distances_of_pairs,
+    "_weight_norm_interface_backward.default": _weight_norm_backward,
+    "_embedding_bag_backward.default": _embedding_bag_backward,
+    "_embedding_bag_per_sample_weights_backward.default": _embedding_bag_weights_backward,
+    "_foreach_norm.Scalar": _each(torch.linalg.vector_norm),
+    "_foreach_clone.default": _each(torch.clone),
+}

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_symbols
 
+from fuser.interop.dynamo.internals import free_symbols
 from fuser.interop.dynamo.layout import View, layout_of
 from fuser.interop.dynamo.program import Program, RefusedNodes
 from fuser.interop.dynamo.rules import TABLE
@@ -62,8 +62,8 @@ class Division:
             return self.reason(source) if isinstance(source, Node) else "of no operation"
         if str(node.target) not in TABLE:
             return "no rule"
-        values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
-        for value in (v for found in values for v in (found if isinstance(found, (list, tuple)) else [found])):
+        results = _values([node])
+        for place, value in enumerate(results + _values(node.all_input_nodes)):
             if isinstance(value, _SYMBOLIC) and self.beyond(value):
                 return "of a number that depends on values"
             if isinstance(value, torch.Tensor):
@@ -71,7 +71,10 @@ class Division:
                     return "of a size that depends on values"
                 if value.dtype not in _DTYPES:
                     return f"of dtype {value.dtype}"
-                if value.device.type != self.device:
+                number = (
+                    place >= len(results) and value.dim() == 0
+                )  # which torch takes from the host among a GPU's tensors
+                if value.device.type != self.device and not (number and value.device.type == "cpu"):
                     return f"on {value.device}"
         return None
 
@@ -110,6 +113,12 @@ def symbols_of(graph: Graph) -> dict[Any, Node]:
 def is_size(node: Node) -> bool:
     """Whether a node is a Python number: one that the sizes of the graph's inputs say, or that is read from a tensor."""
     return isinstance(node.meta.get("val"), (*_SYMBOLIC, int, float, bool))
+
+
+def _values(nodes: Sequence[Node]) -> list[Any]:
+    """What the nodes stand for, one by one where that is a tuple."""
+    values = [node.meta.get("val") for node in nodes]
+    return [v for found in values for v in (found if isinstance(found, (list, tuple)) else [found])]
 
 
 def _random(node: Node) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import fuser.numpy as fnp
+from fuser.backends.base import Memory
 from fuser.lax.values import broadcast_to
 from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
@@ -67,15 +68,17 @@ class Layout:
             tensor = tensor.narrow(d, 0, 1)
         return from_torch(tensor.permute(self.order))._data
 
-    def reader(self, dtype: np.dtype, place: Callable[[Any], Any]) -> Callable[[torch.Tensor], Any]:
-        """`memory`, placed for a backend, for tensors of a dtype: at once, without Python, where they lie on the host as they should."""
+    def reader(self, dtype: np.dtype, memory: Memory) -> Callable[[torch.Tensor], Any]:
+        """`memory`, placed in that of a backend, for tensors of a dtype: at once, without Python, where they lie there as they
+        should."""
 
         def otherwise(tensor: torch.Tensor) -> Any:
-            return place(self.memory(tensor))
+            return memory.place(self.memory(tensor))
 
-        if native is None or self.repeated or not _exchange():
+        on_device = memory.platform == "cuda" and native is not None and native.cuda_name() is not None
+        if native is None or not (on_device or memory.platform == "cpu") or self.repeated or not _exchange():
             return otherwise
-        return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise)
+        return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise, on_device)
 
     @functools.cached_property
     def strides(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ import torch
 from fuser import backends
 from fuser.config import config
 from fuser.errors import InconclusiveDimensionOperation
+from fuser.interop.dynamo.internals import parse_schema
 from fuser.interop.dynamo.rules.table import TABLE
 from fuser.interop.torch.gradients import conjugated, program
 from fuser.interop.torch.tensors import torch_dtype
@@ -80,7 +81,7 @@ class _Entry:
         flat, key = _signature(arguments)
         run = self._programs.get(key)
         if run is None:
-            device = flat[0].device if flat else torch.device("cpu")
+            device = _device(flat)
             graph = self._graph(arguments)
             run = self._programs[key] = program(graph, backends.get(_BACKENDS[device.type]), device)
         return self._packed(run(flat))
@@ -89,7 +90,7 @@ class _Entry:
         """The results' types, with symbolic sizes as they follow from those of the arguments; where what the function does depends on
         a size, it becomes that of the example."""
         flat, _ = _signature(arguments)
-        device = flat[0].device if flat else torch.device("cpu")
+        device = _device(flat)
         symbolic = list({str(e): e for x in flat for e in x.shape if isinstance(e, torch.SymInt)}.values())
         types = self._types_for_all_sizes(arguments, symbolic) if symbolic else None
         if types is None:
@@ -137,7 +138,7 @@ class _Gradients:
     def __init__(self, name: str, function: Callable[..., Any], schema: str) -> None:
         self.function = function
         self.__name__ = f"{function.__name__}_backward"
-        parameters = torch._C.parse_schema(f"f{schema}").arguments
+        parameters = parse_schema(f"f{schema}").arguments
         if any("Tensor[]" in str(p.type) or "List[Tensor]" in str(p.type) for p in parameters):
             raise ValueError(f"operator {name} takes a list of tensors; give each a parameter of its own")
         self.tensors = [str(p.type) == "Tensor" for p in parameters]
@@ -161,6 +162,12 @@ class _Gradients:
 def _named(names: dict[str, Any], extent: Any) -> Any:
     """The variable that stands for a symbolic size; other extents as they are."""
     return names.get(str(extent), extent) if isinstance(extent, torch.SymInt) else extent
+
+
+def _device(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """Where an operator runs: where its tensors are, the CPU's numbers aside."""
+    devices = [x.device for x in tensors]
+    return next((d for d in devices if d.type != "cpu"), devices[0] if devices else torch.device("cpu"))
 
 
 def _is_inexact(x: torch.Tensor) -> bool:

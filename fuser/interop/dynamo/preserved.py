@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
-from torch._decomp.decompositions import upsample_compute_output_size
-from torch._prims_common import suggest_memory_format
+
+from fuser.interop.dynamo.internals import DispatchKey, operator, suggest_memory_format, upsample_compute_output_size
 
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 _NAMES = (
@@ -26,16 +25,15 @@ _NAMES = (
 
 def operators() -> list[tuple[Any, Any, Any]]:
     """The overloads that stay whole: with the extents and a scale for each axis, with either and a list of scales ("vec"), and the gradient."""
-    aten = torch.ops.aten
-    return [(getattr(aten, n).default, getattr(aten, n).vec, getattr(aten, f"{n}_backward").default) for n in _NAMES]
+    named = [(f"{n}.default", f"{n}.vec", f"{n}_backward.default") for n in _NAMES]
+    found = [(operator(default), operator(vec), operator(gradient)) for default, vec, gradient in named]
+    return [overloads for overloads in found if None not in overloads]
 
 
 def undecomposed() -> list[Any]:
     """All overloads that no decomposition is taken for."""
-    return [
-        *(op for overloads in operators() for op in overloads),
-        torch.ops.aten.multilabel_margin_loss_forward.default,
-    ]
+    margin_loss = operator("multilabel_margin_loss_forward.default")
+    return [*(op for overloads in operators() for op in overloads), *filter(None, [margin_loss])]
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from fuser.api.stages import Traced
 from fuser.backends.base import Backend
 from fuser.compile import Lowering, load, lower
 from fuser.config import config
+from fuser.interop.dynamo.index_errors import examine
 from fuser.interop.dynamo.layout import Layout, View, layout_of
 from fuser.interop.dynamo.rules import TABLE, Refused, checking
 from fuser.interop.torch.gradients import shared_results
@@ -170,11 +171,11 @@ class Program:
         lowering, ends = self.lowerings[key], self._ends[key]
         with config.using(enable_x64=True):
             program = load(lowering, self.backend)
-        place = self.backend.memory.place
+        memory = self.backend.memory
         readers = [
-            own.layout.reader(own.dtype, place)
+            own.layout.reader(own.dtype, memory)
             if own.plain
-            else lambda tensor, own=own: place(own.layout.memory(tensor))
+            else lambda tensor, own=own: memory.place(own.layout.memory(tensor))
             for own in ends.arguments
         ]
         shared = shared_results(lowering, len(ends.results))
@@ -196,9 +197,8 @@ def _runner(
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         found = call(*[read(tensor) for read, tensor in zip(readers, tensors)])
-        for flag, message in zip(found[count:], messages):
-            if np.asarray(flag).any():
-                raise IndexError(message)
+        if messages:
+            examine(found[count:], messages)
         for n in shared:
             found[n] = _copied(found[n])
         return [write(found[n]) for n, write in writers]

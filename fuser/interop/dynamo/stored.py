@@ -20,16 +20,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._functorch import config as autograd_settings
-from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache, BypassAOTAutogradCache
-from torch._inductor import config as inductor_settings
-from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch._inductor.output_code import OutputCode
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.graph import _BoxedCodeGen
 
 from fuser import backends
 from fuser.config import config
+from fuser.interop.dynamo.internals import (
+    AOTAutogradCache,
+    BoxedCodeGen,
+    BypassAOTAutogradCache,
+    CustomGraphPass,
+    OpOverload,
+    OutputCode,
+    autograd_settings,
+    inductor_settings,
+    tree_map,
+)
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 
@@ -40,12 +45,13 @@ class CompiledGraph(OutputCode):  # type: ignore[misc]
     def __init__(self, module: GraphModule, kept: bool) -> None:
         super().__init__()
         self._boxed_call = True  # of the object: wrappers of torch's take it over from there
-        module.graph.set_codegen(_BoxedCodeGen())
+        module.graph.set_codegen(BoxedCodeGen())
         module.recompile()
         self.module: GraphModule | None = module
         self.content = b""
-        # torch keeps what has a key; `_bundled` sees to it that nothing is looked up by it.
-        self._fx_graph_cache_key = "fuser" if kept and config.cache else None
+        self.kept = kept and config.cache
+        # From 2.12 on torch keeps what has a key; `_bundled` sees to it that nothing is looked up by it.
+        self._fx_graph_cache_key = "fuser" if self.kept else None
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         module = self.module or self._restored()
@@ -53,6 +59,8 @@ class CompiledGraph(OutputCode):  # type: ignore[misc]
 
     def prepare_for_serialization(self) -> None:
         """The copy that torch is about to pickle becomes bytes; BypassAOTAutogradCache, with the reason, where that cannot be."""
+        if not self.kept:
+            raise BypassAOTAutogradCache("fuser: not a graph that is kept")
         assert self.module is not None
         try:
             self.content = pickle.dumps(_written(self.module), pickle.HIGHEST_PROTOCOL)
@@ -65,7 +73,7 @@ class CompiledGraph(OutputCode):  # type: ignore[misc]
 
     def _restored(self) -> GraphModule:
         found = _read(pickle.loads(self.content))
-        found.graph.set_codegen(_BoxedCodeGen())
+        found.graph.set_codegen(BoxedCodeGen())
         found.recompile()
         self.module, self.content = found, b""
         return found
@@ -102,7 +110,7 @@ def _written(module: GraphModule) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _target(node: Node) -> Any:
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return node.target
     namespace, _, name = node.target._schema.name.partition("::")
     return _Operator(namespace, name, node.target._overloadname)
@@ -125,7 +133,7 @@ def _read(written: tuple[list[Any], dict[str, Any]]) -> GraphModule:
 
     for op, target, args, kwargs, name in nodes:
         called = target.found() if isinstance(target, _Operator) else target
-        args, kwargs = torch.utils._pytree.tree_map(known, (args, kwargs))
+        args, kwargs = tree_map(known, (args, kwargs))
         made.append(graph.create_node(op, called, args, kwargs, name))
     return GraphModule(attributes, graph)
 

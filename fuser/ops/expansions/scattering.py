@@ -44,7 +44,11 @@ def scatter(reduction: str) -> Callable[..., Any]:
         rows, width = math.prod(aval.shape[:first]), math.prod(aval.shape[first:])
         order = (*layout.batch, *(d for d in layout.window if d is not None))
         updates = transpose_p.bind(updates, permutation=order) if order != tuple(range(more.ndim)) else updates
-        targets = _targets(aval, sizes, layout, _wrapped(indices, params), first, clip, [more.shape[d] for d in order])
+        if _plain(aval, sizes, layout, type_of(indices), first, params) and not clip:
+            targets = _converted(indices, WORD)  # negative ones are large words
+        else:
+            parts = [more.shape[d] for d in order]
+            targets = _targets(aval, sizes, layout, _wrapped(indices, params), first, clip, parts)
         count = math.prod(more.shape) // width
         unique = bool(params.get("unique_indices"))
         flat = _shaped(operand, (rows, width)), _shaped(targets, (count,)), _shaped(updates, (count, width))
@@ -83,6 +87,15 @@ def _whole_from(x: ArrayType, sizes: Sequence[int], layout: Any) -> int:
     while first and layout.window[first - 1] is not None and sizes[first - 1] == x.shape[first - 1]:
         first -= 1
     return first
+
+
+def _plain(
+    x: ArrayType, sizes: Sequence[int], layout: Any, indices: ArrayType, first: int, params: dict[str, Any]
+) -> bool:
+    """Whether each index is a row, or none where it is out of bounds."""
+    one = first == 1 and sizes[0] == 1 and layout.start[0] == 0 and layout.batching[0] is None
+    known = indices.dtype.kind in "iu" and indices.dtype.itemsize <= 4 and indices.shape[-1:] == (1,)
+    return one and known and not params.get("wraps") and x.shape[0] < 1 << 31
 
 
 def _wrapped(indices: Any, params: dict[str, Any]) -> Any:

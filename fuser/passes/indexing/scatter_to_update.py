@@ -2,6 +2,7 @@
 
 The window is read, changed (also where an index outside leaves it alone) and put back, so that a loop can keep the carry
 where it is and write the window alone: a selection over the whole carry, which suits kernels, would copy it in each step.
+So are windows of what loops inside have made of the carry.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import MOVES
+from fuser.ir.rewrite import Rewriter
 from fuser.ops import elementwise as E
 from fuser.ops import movement as M
 from fuser.ops.control import scan_p, while_p
@@ -44,7 +46,7 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
         name, first, count = "body_jaxpr", eqn.params["body_nconsts"], len(eqn.outvars)
     else:
         return eqn
-    body: Graph = eqn.params[name]
+    body = _without_promotions(eqn.params[name])
     known = iterations(eqn, constants) if eqn.primitive is scan_p else {}
     found = set(_window_writes(body, first, count, known))
     if not found:
@@ -53,19 +55,52 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
     return replace(eqn, params={**eqn.params, name: replace(body, eqns=tuple(eqns))})
 
 
+def _without_promotions(body: Graph) -> Graph:
+    """The body without conversions of arrays that change nothing but whether a type is weak: a carry's initial value made it so."""
+    rewriter = Rewriter(body)
+    for eqn in body.eqns:
+        [operand, *_], [out, *_] = eqn.invars or (None,), eqn.outvars or (None,)
+        if eqn.primitive is E.convert_element_type_p and out.aval.shape and operand.aval.dtype == out.aval.dtype:  # type: ignore[union-attr]
+            rewriter.replace(out, rewriter.current(operand))  # type: ignore[arg-type]
+        else:
+            rewriter.keep(rewriter.resolve(eqn))
+    return rewriter.finish()
+
+
 def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterator[Eqn]:
     """The scatters at one index that take a carry and, one after the other, give it back; of small carries those that write ever
     other places and that nothing else reads, whose iterations may run side by side."""
     producers, read_by = body.producers, readers(body)
     for carry, out in zip(body.invars[first : first + count], body.outvars[:count]):
         chain = writes_from(out, producers, read_by)
-        if not chain or chain[0].invars[0] is not carry:
+        start, earlier = origin(chain[0].invars[0] if chain else out, producers)
+        chain = [*earlier, *chain]
+        if not chain or start is not carry:
             continue
         if len(chain) == 1 and carry.aval.size < LEAST:
             chain = [e for e in chain if len(read_by[carry]) == 1 and _counts(e.invars[1], producers, known)]
         elif carry.aval.size < LEAST:
             continue
         yield from (eqn for eqn in chain if eqn.primitive in COMBINE)
+
+
+def origin(operand: Operand, producers: Mapping[Operand, Eqn]) -> tuple[Operand, list[Eqn]]:
+    """The array that loops have made `operand` of, one after the other, each as a carry of its own, and the writes of windows
+    before them; `operand` itself where the last to make it is no loop."""
+    writes: list[Eqn] = []
+    array = operand
+    while (eqn := producers.get(array)) is not None:
+        n = eqn.outvars.index(array)  # type: ignore[arg-type]
+        if eqn.primitive is scan_p and n < eqn.params["num_carry"]:
+            array = eqn.invars[eqn.params["num_consts"] + n]
+        elif eqn.primitive is while_p and not eqn.params["cond_jaxpr"].out_avals[0].shape:
+            array = eqn.invars[eqn.params["cond_nconsts"] + eqn.params["body_nconsts"] + n]
+        elif array is not operand and writes_window(eqn):
+            writes.append(eqn)
+            array = eqn.invars[0]
+        else:
+            break
+    return array, writes
 
 
 def readers(graph: Graph) -> dict[Operand, list[Eqn | None]]:

@@ -7,6 +7,7 @@ workspace, which the caller hands over behind the results if it is large. All nu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,7 @@ from fuser.backends.c.function import (
 from fuser.backends.c.library import on_demand
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType, is_complex
 from fuser.kernel.schedule import Schedule
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
@@ -50,7 +52,8 @@ INCLUDES = "void *memcpy(void *, const void *, __SIZE_TYPE__);\ntypedef void (*f
 MEMCPY = Symbol("memcpy")
 LOCAL = 2048  # bytes of a workspace that lies on the stack
 CALLER_LOOPS = 2  # loops within loops inside a loop, beside whose steps its own calls are little
-SMALL = 1 << 13  # elements of a body's values up to which its kernels run on one thread
+WRITTEN_OUT_BYTES = 64  # of a copy that compilers make moves of
+SMALL = 1 << 13  # elements that a body's kernel goes through, up to which it runs on one thread
 
 
 def emit_control(group: FusionGroup, emit: Emit, library: Library) -> KernelSource:
@@ -118,7 +121,7 @@ class Frame:
         if group.reason:
             name, first = FROM_HOST, self.driver.take_host(group)
         else:
-            source = self.driver.emit(group, any(v.aval.size > SMALL for v in (*group.graph.invars, *writes)))
+            source = self.driver.emit(group, _elements(group) > SMALL)
             if workspace := source.launch.get("workspace"):
                 pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
             name, first = self.driver.take(source)
@@ -285,10 +288,12 @@ class Carries:
                 driver.line(f"{held} = *(const {spell.storage(operand.aval.dtype)} *)now{n};")
                 driver.line(f"now{n} = &{held};")
             elif n not in self.slots or n in self.in_place:
-                driver.copy(driver.result(n), f"now{n}", driver.size(operand.aval.nbytes))
+                self._settle(n)
                 driver.line(f"now{n} = {driver.result(n)};")
         for n in sorted(self.in_place):
             driver.line(f"{self.body.at(self.slots[n])} = now{n};")
+        for slot, n in sorted(self.buffers.within.items()):
+            driver.line(f"{self.body.at(slot)} = now{n};")
         for n in self._assigned():
             driver.line(f"{self.body.at(self.slots[n])} = &{driver.variable(self.initial[n].aval, f'next{n}')};")
         for n in self._alternating():
@@ -322,9 +327,12 @@ class Carries:
     def finish(self) -> None:
         """Copy what is not yet in the result's memory."""
         for n in sorted({*self._moved(), *self.numbers}):
-            size = self.driver.size(self.initial[n].aval.nbytes)
-            result = self.driver.result(n)
-            self.driver.do(f"if (now{n} != {result}) {{}}({result}, now{n}, {size});", MEMCPY)
+            self._settle(n)
+
+    def _settle(self, n: int) -> None:
+        """Copy a carry into the result's memory, where it is not yet."""
+        size, result = self.driver.size(self.initial[n].aval.nbytes), self.driver.result(n)
+        self.driver.do(f"if (now{n} != {result}) {{}}({result}, now{n}, {size});", MEMCPY)
 
     def _assigned(self) -> list[int]:
         """The carries of one number of which a step may read the old one when the new one has been computed."""
@@ -342,8 +350,10 @@ class Carries:
         """Copy a part into the carry, run by run."""
         driver, aval, part = self.driver, self.initial[update.carry].aval, update.value.aval
         outer, run = run_length(aval.shape, part.shape)
-        # A copy of one element is written out: the call would take longer than the copy.
-        run_bytes = str(aval.dtype.itemsize) if run == 1 else driver.size(run * aval.dtype.itemsize)
+        # What a few moves copy is written out: the call would take longer than the copy.
+        bytes_moved = run * aval.dtype.itemsize
+        few = type(bytes_moved) is int and bytes_moved <= WRITTEN_OUT_BYTES
+        run_bytes = str(bytes_moved) if few else driver.size(bytes_moved)
         driver.block()
         driver.line(f"const char *from = {self._value(update.value)};")
         for d, start in enumerate(update.starts):
@@ -356,7 +366,9 @@ class Carries:
         for d, extent in enumerate(aval.shape):
             index = f"start{d} + i{d}" if d < outer else f"start{d}"
             place = f"({place}) * {driver.size(extent)} + {index}"
-        driver.copy(f"(char *)now{update.carry} + ({place}) * {aval.dtype.itemsize}", "from", run_bytes)
+        moved = update.carry in self.slots and update.carry not in self.in_place
+        base = self.body.at(self.slots[update.carry]) if moved else f"now{update.carry}"
+        driver.copy(f"(char *){base} + ({place}) * {aval.dtype.itemsize}", "from", run_bytes)
         driver.line(f"from += {run_bytes};")
         for _ in range(outer + 1):
             driver.close()
@@ -488,6 +500,13 @@ def single(aval: ArrayType) -> bool:
     """Whether a value is one number that a variable of C holds: not a key, nor one of less than a byte or of two parts."""
     number = aval.dtype in spell.TYPES and not is_complex(aval.dtype)
     return number and all(type(extent) is int and extent == 1 for extent in aval.shape)
+
+
+def _elements(group: FusionGroup) -> int:
+    """The most elements that a kernel goes through for one of its equations: of what is only moved, those that are wanted."""
+    read = (v for eqn in group.graph.eqns if eqn.primitive.fusion is not Fusion.MOVEMENT for v in eqn.operands())
+    made = (v for eqn in group.graph.eqns for v in eqn.outvars)
+    return max((v.aval.size for v in itertools.chain(read, made)), default=0)
 
 
 def _loops_within(group: FusionGroup) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fuser.backends.c import spell
-from fuser.backends.c.emitter import Emitter, masks
+from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
 from fuser.backends.c.schedules import (
     blocks,
@@ -108,7 +108,6 @@ class Elementwise(Emitter):
         if not self.order:
             self._elements(self.pieces[self.cut])
             return
-        self.masks |= {node for leaf in self.cut.whole for node in masks(leaf.nodes)}
         self.vector = self.order[-1]
         if self.cut.axis is None:
             spans = [self._span(axis, 0, self.loops.extents[axis] - 1) for axis in self.order]
@@ -208,6 +207,7 @@ class Elementwise(Emitter):
 
     def _piece(self, piece: Piece, spans: Sequence[Span]) -> None:
         """The loops of a piece over all spans, the innermost last."""
+        self.masks = masking.truths(piece.nodes)  # pieces that share a load do not make the same of it
         inner = piece.inner(self.vector)
         outer = [span for span in spans if span.axis not in inner]
         along = {span.axis: span for span in spans}
@@ -269,7 +269,6 @@ class Elementwise(Emitter):
         tile = piece.register_tiling
         assert tile is not None
         span, taken = along[tile.axis], self.taken
-        self.masks |= masks(tile.nodes)
         form = f"{{1}} + (({{0}} - {{1}}) > 0 ? ({{0}} - {{1}}) / {tile.count} * {tile.count} : 0)"
         with self.scope():
             self.open()

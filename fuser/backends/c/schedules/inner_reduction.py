@@ -36,7 +36,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import needed
+from fuser.kernel.operands import computed, needed
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 CHUNK = 8192  # reduced elements in one chunk, at least
@@ -249,21 +249,29 @@ class InnerReduction(Emitter):
             return lambda span: self._remainder(run, span, {}, rest)
         if entire and (rest := self._leaves(run)):
             return lambda span: self._remainder(run, span, clauses, rest)
-        if entire and (lanes := self._overlaps(run)):
+        if (entire or len(run.axes) > 1) and (lanes := self._overlaps(run)):
             return lambda span: self._overlapping(run, span, clauses, lanes)
         return lambda span: self._plain(run, span, clauses)
 
     def _overlaps(self, run: Run) -> int:
         """Numbers of a vector, where the last vector of a row may overlap the one before it; else 0."""
-        idempotent = all(reduction.attr.reduction in IDEMPOTENT for reduction in run.sweep.reductions)
-        plain = (
-            run.vectorised and run.axis is self.loops.vector and not (run.scans or run.sweep.stores or run.sweep.kept)
-        )
-        if not (idempotent and plain and masking.dense(self, run.body)):
+        sweep = run.sweep
+        idempotent = all(reduction.attr.reduction in IDEMPOTENT for reduction in sweep.reductions)
+        plain = run.vectorised and run.axis is self.loops.vector and not (run.scans or sweep.kept)
+        if not (idempotent and plain and masking.dense(self, run.body) and all(map(self._again, sweep.stores))):
             return 0
         sizes = [node.dtype.itemsize for node in run.body if node.op == "load" and node not in self.widened]
+        sizes += [self.kernel.params[store.param].dtype.itemsize for store in sweep.stores]
         lanes = TARGET.vector // min(sizes, default=4)
-        return lanes if self.loops.extents[run.axis] >= lanes else 0
+        extent = self.loops.extents[run.axis]
+        whole = sweep.stores and extent % lanes == 0
+        return lanes if extent >= lanes and not whole else 0
+
+    def _again(self, store: Store) -> bool:
+        """Whether an element may be stored twice: nothing reads that memory, and elements lie side by side."""
+        vector = self.loops.vector
+        dense = vector is not None and store.offset.coefficient(vector) == 1 and not computed(store.offset)
+        return dense and store.total is None and not self.overwritten(store.param)
 
     def _overlapping(self, run: Run, span: Range, clauses: Mapping[Scalar, Code], lanes: int) -> None:
         """The whole vectors of a row, and once more its last elements as a vector: compilers would take what is left over one by one."""

@@ -90,7 +90,10 @@ class LoopKernel(Emitter):
             return 0
         extent = self.loops.extents[self.vector]
         length = self.strip or (extent if extent < LANES else self.width)
-        nodes = self._nodes()
+        before = self.kernel.sweeps[0].row
+        # What is gathered once before the loop stands in arrays then: that needs no vectors.
+        gathered = {n for n in before if n.op == "load" and not self._cheap(n) and not masking.dear(before)}
+        nodes = [n for n in self._nodes() if n not in gathered]
         lanes = masking.lanes(
             self, nodes, self.kernel.stores, length, long=self._subgroup() and masking.laborious(nodes)
         )
@@ -290,7 +293,6 @@ class LoopKernel(Emitter):
     # Iterations.
 
     def _iterations(self) -> None:
-        inside = self.loop_inside
         with self.scope():
             left = self.left
             if self.time is not None:
@@ -298,24 +300,11 @@ class LoopKernel(Emitter):
                 t = self._endless("t", "0", "")
                 until = self.let("int64_t", "until", "{0} - {1} < {2} ? {0} : {1} + {2}", length, t, left)
                 self.set(left, "{} - {}", until, t, operator="-=")
-                self.go_on(t, code("{} < {}", t, until), code("++{}", t))
+                self._count_steps(t, until)
             else:
-                running = self._endless("running", "1", "{}", kind="int")
+                self._endless("running", "1", "{}", kind="int")
                 self.open("do", plain=False)
-            if self._ends_together():
-                first, rest = self.phases
-                self._run(first)
-                going = joined([self.operand(p) for p in inside.predicates], " | ")
-                self.do("if (!({})) {{ {} = 0; break; }}", going, running)
-            else:
-                rest = self.phases[1]
-                if self.time is None:
-                    self.var("int", "any", "0")
-            self._run(rest, self._finish_step)
-            self._invariant_stores(inside.stores)
-            self._hand_on([c for c in inside.carries if c.node not in self.arrays])
-            if self.time is None and not self._ends_together():
-                self.do("if (!{any}) {{ {} = 0; break; }}", running)
+            self._step()
             # The call stands outside of the inner loop, or gcc would keep no carry in registers.
             more = code("({} = {}(&{})) == 0", left, Symbol("more_steps"), STOP)
             if self.time is not None:
@@ -325,6 +314,28 @@ class LoopKernel(Emitter):
                 self.close(" while (--{} > 0);", left)
                 self.do("if ({} <= 0 && {}) break;", left, more)
             self.close()
+
+    def _count_steps(self, t: Variable, until: Part) -> None:
+        """Open the loop over the steps up to the next look at the clock."""
+        self.go_on(t, code("{} < {}", t, until), code("++{}", t))
+
+    def _step(self) -> None:
+        """One iteration."""
+        inside = self.loop_inside
+        if self._ends_together():
+            first, rest = self.phases
+            self._run(first)
+            going = joined([self.operand(p) for p in inside.predicates], " | ")
+            self.do("if (!({})) {{ {} = 0; break; }}", going, self.named("running"))
+        else:
+            rest = self.phases[1]
+            if self.time is None:
+                self.var("int", "any", "0")
+        self._run(rest, self._finish_step)
+        self._invariant_stores(inside.stores)
+        self._hand_on([c for c in inside.carries if c.node not in self.arrays])
+        if self.time is None and not self._ends_together():
+            self.do("if (!{any}) {{ {} = 0; break; }}", self.named("running"))
 
     def _endless(self, name: str, first: str, test: str, kind: str = "int64_t") -> Variable:
         """Open a loop that counts nothing by itself."""

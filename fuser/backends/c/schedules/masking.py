@@ -14,7 +14,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Part, Symbol, Variable, code
 from fuser.backends.c.target import TARGET
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, is_complex
+from fuser.ir.types import BOOL, FLOATS, is_complex
 from fuser.kernel.kernel import Store
 from fuser.kernel.operands import computed
 
@@ -44,9 +44,33 @@ HELPERS = """
 #define within(i, count) 1
 #define precedes(i, count) ((i) < (count))
 #endif
+static inline __attribute__((always_inline)) void *apart(void *array) { __asm__("" : "+r"(array)); return array; }
 """.strip()
 WITHIN = Symbol("within")
 PRECEDES = Symbol("precedes")
+APART = Symbol("apart")
+
+
+def aliases(writer: Emitter, lanes: int) -> dict[Store, Variable]:
+    """Pointers for stores that write into one array at places less than a vector apart: rows of 9 numbers that one iteration
+    writes all of. The mask keeps each to its row, but a compiler sees whole vectors that overlap, and makes none."""
+    vector = writer.loops.vector
+    found: dict[Store, Variable] = {}
+    rows: dict[tuple[object, ...], list[list[int]]] = {}  # of an array: by pointer, where it writes
+    for store in writer.kernel.stores:
+        place, step = store.offset.offset, 0 if vector is None else dict(store.offset.terms).get(vector, 0)
+        if not step:
+            continue
+        pointers = rows.setdefault((store.param, store.offset.terms), [])
+        near = (any(abs(place - at) < abs(step) * lanes for at in places) for places in pointers)
+        number = next((n for n, overlaps in enumerate(near) if not overlaps), len(pointers))
+        if number == len(pointers):
+            pointers.append([])
+        pointers[number].append(place)
+        if number:
+            param = writer.params[store.param]
+            found[store] = Variable(f"{param.name}_apart{number}", param.type, True)
+    return found
 
 
 def padded(total: Code, lanes: int) -> Code:
@@ -59,6 +83,21 @@ def tested(counter: Variable, total: Part) -> tuple[Code, Code]:
     a load or a constant. Its masked load then leaves in a lane what a register held before, maybe a subnormal number, of which a quotient
     takes a hundred cycles."""
     return code("{}({}, {})", WITHIN, counter, total), code("(float)(int32_t){}", counter)
+
+
+def truths(nodes: Sequence[Scalar]) -> set[Scalar]:
+    """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
+    with 0, not _Bool; where they only meet each other, the reverse holds."""
+    pure: set[Scalar] = set()  # made of loads alone
+    for node in nodes:
+        joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
+        if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
+            pure.add(node)
+    used: set[Scalar] = set()
+    for node in reversed(nodes):
+        if node.op != "reduction" and (node not in pure or node in used):
+            used.update(operand for operand in node.args if operand in pure)
+    return {node for node in used if node.op == "load"}
 
 
 def lanes(

@@ -16,7 +16,7 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.device.libraries import opened
-from fuser.backends.triton.device.library_calls import LibraryCall, library_call, sources
+from fuser.backends.triton.device.library_calls import LibraryCall, library_call, routine, sources
 from fuser.backends.triton.device.operations import (
     Beside,
     Call,
@@ -49,15 +49,16 @@ MOST_NODES = 1 << 14  # of one graph, where only a graph can run the program
 Sources = Mapping[FusionGroup, KernelSource]
 
 
-def blocker(group: FusionGroup, limits: FusionLimits, decided: bool = False) -> str | None:
+def blocker(group: FusionGroup, limits: FusionLimits, decided: bool = False, planned: bool = False) -> str | None:
     """Why a group is no part of a device program, where `decided` says that it stands in a loop or branch that the device decides;
-    None where it is."""
-    if generated(group, limits) or _is_empty(group):
+    None where it is. `planned`: there need be no device yet; it will have NVIDIA's libraries, whose calls graphs hold wherever
+    that is a matter of trial."""
+    if (generated(group, limits) and not group.bodies) or _is_empty(group):
         return None
     eqn = group.graph.eqns[-1]
     if not group.bodies:
-        return _blocker_of_library(group, decided)
-    if eqn.primitive in (while_p, cond_p) and not native.cuda_conditional():
+        return _blocker_of_library(group, decided, planned)
+    if eqn.primitive in (while_p, cond_p) and native.cuda_name() is not None and not native.cuda_conditional():
         return "loops and branches that the device decides came with CUDA 12.4"
     if eqn.primitive is cond_p and eqn.invars[0].aval.dtype != np.int32:
         return "a branch is chosen by an int32"
@@ -67,18 +68,21 @@ def blocker(group: FusionGroup, limits: FusionLimits, decided: bool = False) -> 
         return "collectives do not run where the device decides; the host asks it"
     decided = decided or eqn.primitive is not scan_p
     inside = (g for body in group.bodies for g in body.groups)
-    inner = next((reason for g in inside if (reason := blocker(g, limits, decided))), None)
-    return inner or ("its graph would be too large" if _nodes(group) > MOST_NODES and _decides(group) else None)
+    inner = next((reason for g in inside if (reason := blocker(g, limits, decided, planned))), None)
+    return inner or (
+        "its graph would be too large" if _decides(group) and _nodes(group, planned) > MOST_NODES else None
+    )
 
 
-def _blocker_of_library(group: FusionGroup, decided: bool) -> str | None:
+def _blocker_of_library(group: FusionGroup, decided: bool, planned: bool) -> str | None:
     name = group.graph.eqns[-1].primitive.name
-    if opened("libcublasLt") and product(group) is not None:
+    if (planned or opened("libcublasLt")) and product(group) is not None:
         return None
-    call = library_call(group)
-    if call is None:
+    asked, call = routine(group), None if planned else library_call(group)
+    if asked is None or not (planned or call):
         return f"{name} is torch's to compute"
-    return f"{name} waits for the device, so that no graph holds it" if decided and call.graphless else None
+    waits = call.graphless if call else asked.waits
+    return f"{name} waits for the device, so that no graph holds it" if decided and waits else None
 
 
 def graphless(group: FusionGroup) -> bool:
@@ -99,11 +103,11 @@ def _meets(group: FusionGroup) -> bool:
     return any(map(is_meeting, group.graph.eqns)) or any(map(_meets, inside))
 
 
-def _nodes(group: FusionGroup) -> int:
+def _nodes(group: FusionGroup, planned: bool) -> int:
     trips = group.graph.eqns[-1].params["length"] if group.graph.eqns[-1].primitive is scan_p else 1
     if group.bodies:
-        return int(trips) * sum(_nodes(g) for body in group.bodies for g in body.groups)
-    call = library_call(group) if group.reason else None
+        return int(trips) * sum(_nodes(g, planned) for body in group.bodies for g in body.groups)
+    call = (routine(group) if planned else library_call(group)) if group.reason else None
     return 1 if call is None else call.count
 
 

@@ -75,16 +75,20 @@ class Routine:
 
 def library_call(group: FusionGroup) -> LibraryCall | None:
     """The group as one call; None where it is none, or no library takes it."""
+    found = routine(group)
+    if found is None or not opened(found.library):
+        return None
+    sizes = tuple(_bytes(array, group.graph.eqns[-1]) for array in found.arrays)
+    attempt = (None,) if found.waits else (sizes,) if found.tried else ()
+    made = _made(native.cuda_device(), found.make, found.arguments, attempt)
+    return None if made is None else LibraryCall(made[0], found.arrays, found.count, made[1])
+
+
+def routine(group: FusionGroup) -> Routine | None:
+    """What a library that takes the group is asked for; None where none does."""
     eqn = group.graph.eqns[-1]
-    routine = ROUTINES[eqn.primitive](eqn) if eqn.primitive in ROUTINES else None
-    if routine is None or sources(group) is None or list(group.graph.outvars) != list(eqn.outvars):
-        return None
-    if not opened(routine.library):
-        return None
-    sizes = tuple(_bytes(array, eqn) for array in routine.arrays)
-    attempt = (None,) if routine.waits else (sizes,) if routine.tried else ()
-    made = _made(native.cuda_device(), routine.make, routine.arguments, attempt)
-    return None if made is None else LibraryCall(made[0], routine.arrays, routine.count, made[1])
+    found = ROUTINES[eqn.primitive](eqn) if eqn.primitive in ROUTINES else None
+    return None if sources(group) is None or list(group.graph.outvars) != list(eqn.outvars) else found
 
 
 def sources(group: FusionGroup) -> list[Var] | None:

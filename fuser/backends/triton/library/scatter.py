@@ -137,7 +137,10 @@ def _rows(eqn: Eqn, operand: Any, targets: Any, updates: Any) -> Any:
     kind = _computed(torch, operand.dtype, combine, ordered)
     rows, width = operand.shape
     updates = updates.expand(targets.shape[0], width)
-    targets = (targets.view(torch.int32).long() & 0xFFFFFFFF).clamp(max=rows)  # one row more, for those beyond the last
+    targets = targets.view(torch.int32).long()
+    if (negative := eqn.params.get("negative", "beyond")) != "beyond":
+        targets = torch.where(targets < 0, targets + rows if negative == "from the end" else 0, targets)
+    targets = (targets & 0xFFFFFFFF).clamp(max=rows)  # one row more, for those beyond the last
     out, updates = kind(operand), kind(updates)
     out = torch.cat([out, out[:1]])
     if combine in (_replaced, _added):

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 import fuser.numpy as fnp
 from fuser import lax
+from fuser.interop.dynamo.internals import disable_current_modes
 from fuser.interop.dynamo.rules.table import Refused, operand, rule, to_dtype, wide
 from fuser.interop.torch.tensors import torch_dtype
 from fuser.ir.types import ArrayType
@@ -169,7 +169,7 @@ rule("full_like")(lambda dtype, x, value, **more: broadcast_to(literal(value, dt
 def _arange(dtype: np.dtype, start: Any, end: Any, step: Any = 1, **more: Any) -> Any:
     if dtype.kind in "iu" or (dtype.itemsize >= 4 and all(float(v).is_integer() for v in (start, step))):
         return fnp.arange(start, end, step, dtype=dtype)
-    with _disable_current_modes():
+    with disable_current_modes():
         found = torch.arange(start, end, step, dtype=torch_dtype(dtype))
     if found.numel() > MAX_CONSTANT_ELEMENTS:
         raise Refused("a long arange of floats, whose rounding is torch's")
