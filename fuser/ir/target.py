@@ -82,7 +82,7 @@ class Target:
     streamed: float = math.inf
     margin: float = 1.5
     least: float = 0.5
-    apart: float = 1.2
+    apart: float = 1.05
 
     @property
     def lanes(self) -> int:

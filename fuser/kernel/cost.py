@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from fuser.ir.cost import kind
-from fuser.ir.index import Affine, Axis, Computed, Div
+from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.index_set_splitting import Cut, across_pieces, cut
 from fuser.kernel.kernel import Access, Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
-from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
-from fuser.kernel.short_rows import ROWS, rows_side_by_side
+from fuser.kernel.operands import computed, in_order, index_axes, index_of, needed, operands, own_axes
+from fuser.kernel.short_rows import ROWS, rows_as_trees, rows_side_by_side
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
@@ -109,6 +109,7 @@ class _Costs:
         self.crosswise = False  # in pieces whose vectors run along another axis
         self.columns = loops.extents[self.vector] if self.vector is not None else 1  # of the running piece
         self.beside = False  # short rows along memory lie beside each other in vectors, by way of tiles
+        self.trees = False  # short rows become numbers together, in halves of their vectors
         self.of_node: dict[Scalar, int] = {}
         self.passing = 0.5 / 4 / target.operations  # seconds of a byte out of the nearest level, or into it
 
@@ -117,6 +118,10 @@ class _Costs:
         if self.vectors and rows_side_by_side(self.kernel, self.loops) is not None:
             alone, self.beside, self.vectorised = arithmetic, True, True
             arithmetic = min(alone, self.sweeps() + self.tiles())
+            self.beside = False
+        if self.vectors and self.target.combine and rows_as_trees(self.kernel, self.loops):
+            alone, self.trees, self.vectorised = arithmetic, True, True
+            arithmetic = min(alone, self.sweeps() + self.padding())
         waiting = 0.0
         if self.kernel.loop is not None:
             assert self.kernel.loop.time is not None
@@ -147,6 +152,18 @@ class _Costs:
         numbers = sum(self.kernel.params[param].dtype.itemsize / 4 for _, param, _ in moved)
         return self.times[-1] * numbers * self.target.shuffled
 
+    def padding(self) -> float:
+        """Seconds of what rows that are reduced as trees write and read besides: rows in tiles of whole vectors, and what is reduced where
+        that is not read from there."""
+        assert self.vector is not None
+        sizes = [
+            self.kernel.params[p].dtype.itemsize for i, p, _ in set(self._accesses()) if i.coefficient(self.vector)
+        ]
+        moved = 2 * sum(sizes) if self.loops.extents[self.vector] % self.target.lanes else 0
+        reductions = [reduction for sweep in self.kernel.sweeps for reduction in sweep.reductions]
+        moved += sum(2 * r.attr.accumulator.itemsize for r in reductions if r.args[0].op != "load")
+        return self.times[-1] * self._waste() * moved * self.passing
+
     def sweep(self, sweep: Sweep, kept: Collection[Scalar] = ()) -> float:
         """Seconds of one run, which reads back what earlier ones `kept`."""
         if not sweep.loops:
@@ -165,14 +182,23 @@ class _Costs:
         inner = self.vector in self.loops.reduced and not self.beside
         for node in sweep.reductions:
             unit = self.target.compute(f"reduce_{node.attr.reduction}", node.attr.accumulator.itemsize)
-            total += unit * everything * self._waste() + (rows * self.target.combine if inner else 0)
+            total += unit * everything * self._waste() + (rows * self.joining(node, unit) if inner else 0)
         for node in body:
             if node.op == "scan":
                 total += everything * (self.target.prefix if inner else 2 / self.target.operations)
+        if self.trees:
+            return total
         outer = everything / self._side_by_side()
         if self.across and (at_once := rows_together(sweep, self.target)):
             outer /= at_once
         return total + outer * self.target.loop
+
+    def joining(self, reduction: Scalar, unit: float) -> float:
+        """Seconds in which the vector of a row becomes a number; `unit`: of taking in an element. As a tree each half as many lanes are
+        written, read and taken in."""
+        lanes = self.target.lanes
+        tree = 2 * lanes * (2 * reduction.attr.accumulator.itemsize * self.passing + unit)
+        return min(tree, self.target.combine) if self.trees else self.target.combine
 
     def kept(self, sweep: Sweep) -> set[Scalar]:
         """What later runs read back: out of a row of its own along memory, across it out of a result that they overwrite."""
@@ -255,7 +281,11 @@ class _Costs:
     def alone(self, depth: int, dear: bool = False) -> float:
         """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty. What is left
         over of a row is computed under a mask where that is a `dear` one, in a vector even for one number."""
-        if (self.crosswise or self.beside) and self.vectorised and depth:
+        if (
+            (self.crosswise or self.beside or self.trees)
+            and self.vectorised
+            and 0 < depth < len(self.nest) + (not self.trees)
+        ):
             return 1.0
         if depth < len(self.nest) or not self.vectorised:
             return self.target.scalar
@@ -267,7 +297,7 @@ class _Costs:
             return self.target.scalar
         lanes, extent = self.target.vector // 4, ROWS if self.beside else self.loops.extents[self.vector]
         full, rest = divmod(extent, lanes)
-        left = lanes if dear and rest else min(rest * self.target.scalar, lanes)
+        left = lanes if (dear or self.trees) and rest else min(rest * self.target.scalar, lanes)
         return (full * lanes + left) / max(extent, 1)
 
     def _side_by_side(self) -> int:
@@ -302,9 +332,9 @@ class _Costs:
         if self.crosswise and depth and not any(self.depth_of(value) == len(self.nest) for value in computed(offset)):
             return seconds + plain + (target.shuffled if depth == len(self.nest) else 0.0)
         if depth < len(self.nest) or self.vector is None:
-            return seconds + plain * target.scalar
+            return seconds + plain * (1 if self.trees and depth else target.scalar)
         if any(self.depth_of(value) == len(self.nest) for value in computed(offset)):
-            return seconds + target.gathered
+            return seconds + target.gathered + self.line(found)
         stride = offset.coefficient(self.vector)
         if stride in (0, 1, -1):
             return seconds + plain * self._waste() * (2 if masked or stride < 0 else 1)
@@ -325,7 +355,8 @@ class _Costs:
         found = [atom for atom, _ in index.terms if isinstance(atom, Div)]
         if not self.kernel.reduced and self.kernel.loop is None:
             found = [a for a in found if a.divisor < SHORTEST_STRIP or not of_vector(a, self.loops)]
-        inner = [a for a in found if self.vector is not None and self.vector in index_axes(a.base)]
+        innermost = len(self.nest)
+        inner = [a for a in found if innermost and self.depth_of_base(a.base) == innermost]
         return len(inner) * self.target.compute("index_div", 4) if depth == len(self.nest) else 0.0
 
     # Memory.
@@ -333,12 +364,15 @@ class _Costs:
     def memory(self, since: Sequence[float] | None) -> float:
         """Seconds of moving each array once; what is written is read before, as lines of a cache are."""
         once: dict[int, float] = {}
+        touched: dict[int, float] = {}
         written: set[int] = set()
         for index, param, out in self._accesses():
             apart = self.vector is not None and abs(index.coefficient(self.vector)) > 1
-            once[param] = max(once.get(param, 0.0), self.footprint(index, param) * (self.target.across if apart else 1))
+            size = self.footprint(index, param)
+            touched[param] = max(touched.get(param, 0.0), size)
+            once[param] = max(once.get(param, 0.0), size * (self.target.across if apart else 1))
             written |= {param} if out else set()
-        held = sum(once.values())
+        held = sum(touched.values())
         total = 0.0
         for param, size in once.items():
             distance = max(held, since[param]) if since is not None else held
@@ -356,14 +390,16 @@ class _Costs:
         """Bytes that an access touches."""
         array = self.kernel.params[param]
         elements = math.prod(array.shape)
-        if not any(isinstance(atom, Computed) for atom, _ in index.terms):
-            axes = index_axes(index)
-            time = self.kernel.loop.time if self.kernel.loop is not None else None
-            extents = self.loops.extents
-            touched = math.prod(extents.get(axis, axis.extent) for axis in axes if axis is not time)
-            touched *= time.extent if time is not None and time in axes else 1
-            elements = min(elements, touched)
-        return float(elements * array.dtype.itemsize)
+        values = computed(index)
+        axes = index_axes(index).union(*(own_axes(node) for node in in_order(values)))
+        time = self.kernel.loop.time if self.kernel.loop is not None else None
+        extents = self.loops.extents
+        touched = math.prod(extents.get(axis, axis.extent) for axis in axes if axis is not time)
+        touched *= time.extent if time is not None and time in axes else 1
+        alone = any(self.depth_of(value) == len(self.nest) for value in values)  # each element with its line
+        return float(
+            min(elements * array.dtype.itemsize, touched * (self.target.line if alone else array.dtype.itemsize))
+        )
 
     # Waiting.
 
@@ -408,6 +444,10 @@ class _Costs:
             axes = [a for a in node.attr.axes if a in self.depth]
             found = max([self.depth[axis] + 1 for axis in axes], default=0)
         return found
+
+    def depth_of_base(self, base: Affine) -> int:
+        """The depth of what an index divides: of its axes, and of what is computed in it."""
+        return max([self.depth_of_index(base), *(self.depth_of(value) for value in computed(base))])
 
     def depth_of_index(self, index: Affine) -> int:
         return max([self.depth[axis] + 1 for axis in index_axes(index) if axis in self.depth], default=0)

@@ -372,6 +372,8 @@ class _Priced(Grouping):
     def __init__(self, graph: Graph, backend: Any, forms: dict[Var, LoopForm | str]) -> None:
         super().__init__(graph, backend, forms)
         self.priced: dict[frozenset[Eqn], float | None] = {}
+        arrays = dict.fromkeys(v for v in (*graph.invars, *graph.outvars) if isinstance(v, Var))
+        self.since = dict.fromkeys(arrays, float(sum(v.aval.nbytes for v in arrays)))  # as for one kernel of them all
         self.left = PRICED * len(graph.eqns)  # equations that are priced before all further merges are refused
 
     def price(self, candidate: Candidate) -> float | None:
@@ -380,7 +382,8 @@ class _Priced(Grouping):
         if key not in self.priced:
             self.left -= len(key) * max(1, candidate.pieces)  # each piece has a loop of them all
             known = candidate.kind in FUSIBLE
-            self.priced[key] = self.backend.seconds(_finish(candidate, self.views, "k")) if known else None
+            group = _finish(candidate, self.views, "k")
+            self.priced[key] = self.backend.seconds(group, self.since) if known else None
         return self.priced[key]
 
     def _blocker(self, a: Candidate, b: Candidate) -> str | None:

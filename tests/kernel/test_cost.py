@@ -157,3 +157,41 @@ def test_rows_at_computed_indices_without_an_axis_side_by_side_come_with_lines_o
     assert estimate(crossing, machine).arithmetic > lines > 5 * estimate(flat, machine).arithmetic  # type: ignore[union-attr]
     (small,) = kernels(lambda x, r: x.T[r] * 2, x[:10, :10], rows[:10])  # in the nearest cache
     assert estimate(small, machine).arithmetic < 10 * 10 * machine.line * 1e-9  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("extent", (30, 64))
+def test_short_rows_become_numbers_together(extent: int) -> None:
+    """Many rows' vectors are halved side by side, which takes a part of making a number of each; dear values between cost as before."""
+    x = np.ones((4000, extent), np.float32)
+    (kernel,) = kernels(lambda x: fnp.prod(x, axis=1), x)
+    found, elements = estimate(kernel, TARGET), x.size * 2 * TARGET.compute("reduce_prod", 4)
+    assert found is not None and found.arithmetic < elements + 4000 * TARGET.combine / 2
+    (few,) = kernels(lambda x: fnp.prod(x, axis=1), x[:32])
+    slow = estimate(few, TARGET)
+    assert slow is not None and slow.arithmetic > 32 * TARGET.combine
+
+
+def test_elements_at_computed_indices_come_with_lines_of_memory() -> None:
+    """Out of an array that the nearest cache does not hold; of a few rows, only those are touched."""
+    x, rows = np.ones(128_000, np.float32), np.zeros(64_000, np.int32)
+    (far,) = kernels(lambda x, rows: x[rows], x, rows)
+    (near,) = kernels(lambda x, rows: x[rows], x[:1000], rows)
+    both = [estimate(kernel, TARGET) for kernel in (far, near)]
+    assert both[0] and both[1]
+    lines = rows.size * TARGET.stream(TARGET.line, x.nbytes)
+    assert both[0].arithmetic - both[1].arithmetic == pytest.approx(lines)
+    matrix, few = np.ones((1000, 1000), np.float32), np.zeros(32, np.int32)
+    found = estimate(kernels(lambda x, rows: x[rows], matrix, few)[0], TARGET)
+    assert found is not None and found.memory < TARGET.stream(4 * 32 * 4000, 4 * 32 * 4000)
+
+
+def test_divisions_of_computed_indices_are_counted() -> None:
+    """An element of a transposed array, flat, is found by dividing what is computed."""
+    x, rows = np.ones((2000, 64), np.float32), np.zeros(64_000, np.int32)
+    found = [
+        estimate(kernel, TARGET)
+        for function in (lambda x, rows: x.T.reshape(-1)[rows], lambda x, rows: x.reshape(-1)[rows])
+        for kernel in kernels(function, x, rows)
+    ]
+    assert found[0] and found[1]
+    assert found[0].arithmetic - found[1].arithmetic >= rows.size * TARGET.compute("index_div", 4) * 0.99

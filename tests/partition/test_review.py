@@ -149,3 +149,20 @@ def test_values_of_a_row_are_not_computed_for_each_element_where_that_shows() ->
     assert kinds(fuser.jit(lambda x, v: f(x, v, True)).lower(x, v).plan) == [Kind.ELEMENTWISE]
     wanted = x.astype(np.float64) ** 2 + np.log1p(np.tanh(v.astype(np.float64)) ** 2)
     np.testing.assert_allclose(fuser.jit(lambda x, v: f(x, v, False))(x, v), wanted, rtol=2e-6)
+
+
+def test_parts_are_priced_in_the_memory_of_the_whole() -> None:
+    """Each part's arrays fit the second cache, and all of them do not: between two calls none of them stays there."""
+
+    def f(x, v, rows):
+        y = x[rows]
+        chosen = fnp.where(y > 0, y * 0.5, v)
+        return y - y.mean(0) * 0.5, -chosen
+
+    x, v = RNG.standard_normal((2000, 64)).astype(F32), RNG.standard_normal(64).astype(F32)
+    rows = RNG.integers(0, 2000, 1000).astype(np.int32)
+    assert kinds(fuser.jit(f).lower(x, v, rows).plan) == [Kind.REDUCTION]
+    y = x.astype(np.float64)[rows]
+    first, second = fuser.jit(f)(x, v, rows)
+    np.testing.assert_allclose(first, y - y.mean(0) * 0.5, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second, -np.where(y > 0, y * 0.5, v), rtol=1e-6)

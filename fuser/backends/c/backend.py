@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fuser.backends.base import HOST, HOST_LIBRARIES, Alike, KernelSource, Loaded, unsupported
@@ -18,12 +18,12 @@ from fuser.backends.c.schedules import masking, transposes
 from fuser.backends.c.target import TARGET, like
 from fuser.backends.link import Stepwise
 from fuser.ir.cost import lowered
-from fuser.ir.graph import Eqn
+from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.target import Target
 from fuser.ir.types import SMALL, is_complex, is_key, short_dtype
 from fuser.kernel.cost import estimate
-from fuser.kernel.lower import lower
+from fuser.kernel.lower import lower, results
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Refusal
 from fuser.runtime import toolchain
@@ -76,9 +76,12 @@ class C(Stepwise):
             return _complex_reason(eqn)
         return None
 
-    def seconds(self, group: FusionGroup) -> float | None:
-        """What the group's kernel takes, by the cost model."""
-        found = estimate(lower(group), self.limits.target)
+    def seconds(self, group: FusionGroup, since: Mapping[Var, float] | None = None) -> float | None:
+        """What the group's kernel takes, by the cost model. `since`: bytes that are touched between two uses of its arrays, where those
+        are more than its own."""
+        arrays = [*group.graph.invars, *results(group)]
+        apart = None if since is None else [since.get(v, 0.0) for v in arrays]
+        found = estimate(lower(group), self.limits.target, since=apart)
         return None if found is None else found.seconds
 
     def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource | Refusal:

@@ -80,6 +80,7 @@ ZEN = replace(
     strided=0.25e-9,
     gathered=0.4e-9,
     prefix=0.45e-9,
+    tiled=0.1e-9,
 )
 
 
