@@ -14,6 +14,7 @@ from fuser.ir.graph import Graph
 from fuser.kernel.loop_buffers import with_loop_buffers
 from fuser.legalise import legalise
 from fuser.legalise.platform import on_platform
+from fuser.partition.donated_updates import with_updates_in_place
 from fuser.partition.group import Plan
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
@@ -45,9 +46,9 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
     """Optimise, legalise, partition, emit; `donated` are the positions of inputs whose memory results may take over."""
     watch, loops = Stopwatch(), LoopForms(backend)
     with no_collection():
-        optimised = passes.run(on_platform(graph, backend.memory.platform))
+        optimised = passes.run(on_platform(graph, backend.memory.platform), donated)
         watch.lap("optimise")
-        legal = legalise(optimised, backend, loops)
+        legal = legalise(with_updates_in_place(optimised, donated, backend.limits), backend, loops)
         watch.lap("legalise")
         plan = partition(legal, backend, loops, donated=donated)
         plan = with_loop_buffers(plan, backend.limits)

@@ -73,6 +73,10 @@ class FusionLimits:
     library_calls: frozenset[Primitive] = frozenset()  # primitives that a library computes of dense operands
     column_solves: bool = False  # that library takes columns, and solves faster for a matrix on their left
     optional_results: frozenset[Primitive] = frozenset()  # those of `calls` that leave out results that nobody reads
+    calls_in_place: frozenset[Primitive] = (
+        frozenset()
+    )  # those of `calls` that change their first operand, where it lies in the result's memory
+    carries_in_place: bool = False  # loops in native code do so with what they carry
     column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
     update_frames: bool = False  # kernels write a value into a larger array, and copy what lies around it

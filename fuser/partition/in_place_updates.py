@@ -29,12 +29,14 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class InPlace:
-    """A body whose results are the carries `moving`, its ys, and then what the updates need, at `results`."""
+    """A body whose results are the carries `moving`, its ys, and then what the updates need, at `results`; what they need that is an
+    input of the body, and no carry, is read from there: `inputs`."""
 
     body: Graph
     moving: tuple[int, ...]
     updates: tuple[Update, ...]
     results: dict[Operand, int]
+    inputs: dict[Operand, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,14 @@ class LoopBuffers:
     within: dict[int, int]
 
 
+def carries(eqn: Eqn) -> tuple[int, int]:
+    """The place of a loop's first carry among its operands, and the number of them."""
+    params = eqn.params
+    if eqn.primitive.control is Control.SCAN:
+        return params["num_consts"], params["num_carry"]
+    return params["cond_nconsts"] + params["body_nconsts"], len(eqn.outvars)
+
+
 def updates_in_place(eqn: Eqn) -> InPlace:
     """The body of a scan, or of a while without lanes, with the updates taken out."""
     params = eqn.params
@@ -68,14 +78,15 @@ def updates_in_place(eqn: Eqn) -> InPlace:
     bases = {n: chain[0].invars[0] for n, chain in chains.items() if chain[0].invars[0] is not body.invars[first + n]}
     moving = tuple(n for n in range(count) if n not in chains or n in bases)
     wanted = [operand for update in updates for operand in _needs(update)]
-    extra = list(dict.fromkeys(wanted))
+    inputs: dict[Operand, int] = {v: n for n, v in enumerate(body.invars) if not first <= n < first + count}
+    extra = [operand for operand in dict.fromkeys(wanted) if operand not in inputs]
     outvars = [*(bases.get(n, body.outvars[n]) for n in moving), *body.outvars[count:]]
     results: dict[Operand, int] = {operand: len(outvars) + n for n, operand in enumerate(extra)}
     gone = {eqn for chain in chains.values() for eqn in chain}
     early = set() if lanes else _before_loops(body, first, count)
     eqns = tuple(one_step(e) if e in early else e for e in body.eqns if e not in gone)
     smaller = replace(body, eqns=eqns, outvars=(*outvars, *extra)) if updates or early else body
-    return InPlace(smaller, moving, updates, results)
+    return InPlace(smaller, moving, updates, results, inputs)
 
 
 def _needs(update: Update) -> list[Operand]:

@@ -11,7 +11,9 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 
 from fuser.ir.graph import Graph, Var
+from fuser.ops.control import scan_p
 from fuser.partition.candidate import Candidate
+from fuser.partition.in_place_updates import carries, is_one_step
 
 WORTH_BYTES = 1 << 20  # and a sixteenth of the peak: what leaving the program's order has to save
 
@@ -21,8 +23,9 @@ def ordered(candidates: Sequence[Candidate], graph: Graph, results: Collection[V
     position = {eqn: n for n, eqn in enumerate(graph.eqns)}
     for candidate in candidates:
         candidate.eqns.sort(key=position.__getitem__)
-    found = _in_program_order(candidates, {c: position[c.eqns[0]] for c in candidates})
-    values = _Values(found, results)
+    first = _readers_first(candidates)
+    found = _in_program_order(candidates, {c: position[c.eqns[0]] for c in candidates}, first)
+    values = _Values(found, results, first)
     best = values.peak(found)
     worth = max(WORTH_BYTES, best // 16)
     if best <= worth:
@@ -33,8 +36,37 @@ def ordered(candidates: Sequence[Candidate], graph: Graph, results: Collection[V
     return found if best - least < worth else orders[peaks.index(least)]
 
 
-def _in_program_order(candidates: Sequence[Candidate], position: dict[Candidate, int]) -> list[Candidate]:
-    """Each after those that it needs; otherwise by its first equation."""
+def _readers_first(candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
+    """Of candidates that write into the memory of an array (`donated_updates.py`) the others that read it, but for those that need what they
+    make of it: after these it would have to be copied."""
+    changed: dict[Candidate, Var] = {}
+    for candidate in candidates:
+        eqn = candidate.eqns[-1]
+        if eqn.primitive is scan_p and is_one_step(eqn) and isinstance(array := eqn.invars[carries(eqn)[0]], Var):
+            changed[candidate] = array
+    home = {v: c for c in candidates for v in c.produced} if changed else {}
+    found: dict[Candidate, list[Candidate]] = {}
+    for candidate, array in changed.items():
+        others = [c for c in candidates if c is not candidate and array in c.inputs and c not in changed]
+        found[candidate] = [c for c in others if candidate not in _needed(c, home)]
+    return found
+
+
+def _needed(candidate: Candidate, home: dict[Var, Candidate]) -> set[Candidate]:
+    """The candidates that this one needs, by way of others too."""
+    found: set[Candidate] = set()
+    stack = [candidate]
+    while stack:
+        makers = {home[v] for v in stack.pop().inputs if v in home} - found
+        found |= makers
+        stack += makers
+    return found
+
+
+def _in_program_order(
+    candidates: Sequence[Candidate], position: dict[Candidate, int], first: dict[Candidate, list[Candidate]]
+) -> list[Candidate]:
+    """Each after those that it needs and those that are to run `first`; otherwise by its first equation."""
     home = {v: c for c in candidates for v in c.produced}
     result: list[Candidate] = []
     state: dict[Candidate, int] = {}
@@ -45,7 +77,8 @@ def _in_program_order(candidates: Sequence[Candidate], position: dict[Candidate,
             if state.get(candidate) == 2:
                 stack.pop()
                 continue
-            needs = [home[v] for v in candidate.inputs if v in home and state.get(home[v]) != 2]
+            makers = [*(home[v] for v in candidate.inputs if v in home), *first.get(candidate, ())]
+            needs = [maker for maker in makers if state.get(maker) != 2]
             if state.get(candidate) == 1 or not needs:
                 assert not needs, "the candidates depend on each other in a circle"
                 state[candidate] = 2
@@ -60,8 +93,10 @@ def _in_program_order(candidates: Sequence[Candidate], position: dict[Candidate,
 class _Values:
     """What candidates hand on through memory: who reads each value, and what is left when a candidate has run."""
 
-    def __init__(self, candidates: Sequence[Candidate], results: Collection[Var]) -> None:
-        self.candidates, self.results = candidates, results
+    def __init__(
+        self, candidates: Sequence[Candidate], results: Collection[Var], first: dict[Candidate, list[Candidate]]
+    ) -> None:
+        self.candidates, self.results, self.first = candidates, results, first
         self.number = {c: n for n, c in enumerate(candidates)}
         self.home = {v: n for n, c in enumerate(candidates) for v in c.live_out}
         self.reads = [[v for v in c.inputs if v in self.home] for c in candidates]
@@ -87,6 +122,8 @@ class _Values:
         """Of those that can run always the one with the least key of the bytes that it adds, and of these the first."""
         left = {v: len(readers) for v, readers in self.readers.items()}
         needs = [{self.home[v] for v in read} for read in self.reads]
+        for candidate, others in self.first.items():
+            needs[self.number[candidate]].update(self.number[other] for other in others)
         effects = [n for n, c in enumerate(self.candidates) if any(e.primitive.effect for e in c.eqns)]
         for before, after in itertools.pairwise(effects):
             needs[after].add(before)  # what can be seen from outside keeps its order

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from fuser.config import config
 from fuser.ir.check import check
@@ -14,7 +14,7 @@ from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
 from fuser.passes.indexing.canonicalize import canonicalize_indexing
 from fuser.passes.indexing.forward_updates import forward_updates
-from fuser.passes.indexing.scatter_to_update import scatter_to_update
+from fuser.passes.indexing.scatter_to_update import scatter_to_update, windows_of
 from fuser.passes.indexing.sink_reshapes import sink_reshapes
 from fuser.passes.inline import inline_calls
 from fuser.passes.loops.batch_matmuls import batch_matmuls
@@ -96,6 +96,9 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
 )
 
 
-def run(graph: Graph) -> Graph:
-    """The graph after every pass; its `history` names them."""
-    return _through(PIPELINE, graph)
+def run(graph: Graph, donated: Collection[int] = ()) -> Graph:
+    """The graph after every pass; its `history` names them. Updates of inputs that are `donated`, by position, write windows."""
+    if not donated:
+        return _through(PIPELINE, graph)
+    own = ("windows_of_donated", lambda graph: windows_of(graph, {graph.invars[n] for n in donated}))
+    return _through((*LOOPS, own, *PIPELINE[len(LOOPS) :]), graph)

@@ -93,7 +93,7 @@ static PyObject *allocated(const Call *call, const SlotType *type, PyObject *lab
 
 /* Whether a result may lie in this slot's memory: a donated input's, or a kernel's that no library step's view shares. */
 static bool may_take(const Slot *slot, const SlotType *type) {
-    if (!slot->writable || slot->object == NULL || (slot->made && Py_REFCNT(slot->object) > 1))
+    if (!slot->writable || slot->object == NULL || (slot->made && !slot->given && Py_REFCNT(slot->object) > 1))
         return false;
     return !(PyArray_Check(slot->object) || is_device_array(slot->object)) || same_type(slot->object, type);
 }
@@ -107,12 +107,13 @@ int allocate_outputs(Call *call, const Step *step) {
             continue;
         }
         Slot *over = output->reuse < 0 ? NULL : &call->slots[output->reuse];
-        PyObject *array = over != NULL && may_take(over, type) ? Py_NewRef(over->object)
-                                                               : allocated(call, type, output->label);
+        bool taken = over != NULL && may_take(over, type);
+        PyObject *array = taken ? Py_NewRef(over->object) : allocated(call, type, output->label);
         if (array == NULL)
             return -1;
         put(slot, array);
         slot->writable = slot->made = true;
+        slot->given = taken && (over->given || !over->made);
     }
     return 0;
 }

@@ -9,6 +9,7 @@ typedef struct {
     PyObject *object;
     char *data;
     bool writable; /* a result may take the memory over */
+    bool given;    /* the memory was a donated argument's, which the caller holds too */
     bool made;     /* by the call, for what a kernel writes */
     bool foreign;  /* an input in memory that the caller may change later: no result may share it */
 } Slot;

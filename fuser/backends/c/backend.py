@@ -48,6 +48,8 @@ class C(Stepwise):
         arena=True,
         calls=library_calls.CALLS,
         optional_results=library_calls.OPTIONAL_RESULTS,
+        calls_in_place=library_calls.IN_PLACE,
+        carries_in_place=True,
         natives=HOST_LIBRARIES,
         horizontal_parts=256,
         horizontal_bytes=1 << 17,

@@ -8,7 +8,7 @@ So are windows of what loops inside have made of the carry.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,21 @@ def scatter_to_update(graph: Graph) -> Graph:
         return graph
     constants = Constants(graph, graph.producers)
     return replace(graph, eqns=tuple(_with_windows(eqn, constants) for eqn in graph.eqns))
+
+
+def windows_of(graph: Graph, inputs: Collection[Var]) -> Graph:
+    """The graph with the scatters at one index that make results of some of its inputs rewritten: of arrays that are given away the
+    window alone is to be written."""
+    producers, found = graph.producers, set[Eqn]()
+    for operand in graph.outvars:
+        chain: list[Eqn] = []
+        while (eqn := producers.get(operand)) is not None and writes_window(eqn):
+            chain.append(eqn)
+            operand = eqn.invars[0]
+        found.update(chain if operand in inputs else ())
+    if not found:
+        return graph
+    return replace(graph, eqns=tuple(n for e in graph.eqns for n in (by_window(e) if e in found else (e,))))
 
 
 def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:

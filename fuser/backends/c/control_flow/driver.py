@@ -386,7 +386,13 @@ class Carries:
             driver.close()
 
     def _value(self, operand: Operand) -> str:
-        return self.body.at(self.body.outputs[self.buffers.updated.results[operand]])
+        updated, body = self.buffers.updated, self.body
+        place = (
+            body.inputs[updated.inputs[operand]]
+            if operand in updated.inputs
+            else body.outputs[updated.results[operand]]
+        )
+        return body.at(place)
 
     def _start(self, start: Operand) -> str:
         if isinstance(start, Literal):

@@ -364,4 +364,5 @@ _FORMS: dict[Primitive, Callable[[Calls], None]] = {
     ffi_effect_p: _foreign,
 }
 CALLS = frozenset(_FORMS)
+IN_PLACE = frozenset(_REDUCTIONS)  # whose functions copy their first operand, unless it is the result
 OPTIONAL_RESULTS = frozenset({sort_p, top_k_p, *lapack.FORMS})  # whose functions take 0 for the address of a result
