@@ -391,7 +391,7 @@ class _Priced(Grouping):
             return reason
         if self.left <= 0:
             return f"more than {PRICED} estimates for each operation of a kernel take too long"
-        return refusal(a, b, join(copied(a), copied(b), self.uses), self.price)
+        return refusal(a, b, join(copied(a), copied(b), self.uses), self.price, self.limits.target)
 
 
 def _reason(eqn: Eqn, kind: Kind, reason: str | None) -> str:

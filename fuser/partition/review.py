@@ -53,10 +53,10 @@ def suspicious(candidate: Candidate, seconds: float, target: Target) -> bool:
     return seconds > target.apart * alone(candidate, target) + target.launch
 
 
-def refusal(a: Candidate, b: Candidate, both: Candidate, price: Price) -> str | None:
-    """Why one kernel of `a` and `b` takes longer than two, by their estimates."""
+def refusal(a: Candidate, b: Candidate, both: Candidate, price: Price, target: Target) -> str | None:
+    """Why one kernel of `a` and `b` takes longer than two, by their estimates and by more than these are worth."""
     whole, first, second = price(both), price(a), price(b)
-    if whole is None or first is None or second is None or whole <= first + second:
+    if whole is None or first is None or second is None or whole <= target.apart * (first + second):
         return None
     return f"in one kernel they take {duration(whole)}, in two {duration(first + second)}"
 
