@@ -100,3 +100,15 @@ def test_what_stands_for_elements_beyond_a_row_is_no_constant() -> None:
     counter = Variable("x", "int64_t")
     _, outside = masking.tested(counter, "100")
     assert counter in outside
+
+
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_rows_that_wait_in_their_result_are_not_taken_up_twice(extent: int) -> None:
+    """The gradient of a cross entropy keeps its exponentials where the result will be, and reads them once."""
+    random = np.random.default_rng(extent)
+    x, labels = random.standard_normal((33, extent)).astype(np.float32), random.integers(0, extent, 33)
+    loss = lambda x: -(x - fuser.nn.logsumexp(x, axis=1, keepdims=True))[fnp.arange(33), labels].mean()
+    found = np.asarray(fuser.jit(fuser.grad(loss), backend="c")(x))
+    e = np.exp(x.astype(np.float64))
+    expected = (e / e.sum(1, keepdims=True) - (np.arange(extent) == labels[:, None])) / 33
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-7)

@@ -164,7 +164,7 @@ def heap(lax, np, x):
 
 
 def written_before_and_read_later(lax, np, x):
-    """What was written before the loop inside is read again when that has run."""
+    """What was written before the loop inside is read again when that has run in the program: it is read before that runs."""
 
     def step(i, x):
         start = x.at[i].set(2.0).at[i + 1].add(x[i])
@@ -250,7 +250,7 @@ NESTED = {
     "insertion sort": (insertion_sort, True),
     "union find": (union_find, True),
     "heap": (heap, True),
-    "written before, read later": (written_before_and_read_later, False),
+    "written before, read later": (written_before_and_read_later, True),
     "read after": (read_after, False),
     "kept as rows": (kept_as_rows, False),
     "scaled between": (scaled_between, None),

@@ -268,10 +268,11 @@ class InnerReduction(Emitter):
         return lanes if extent >= lanes and not whole else 0
 
     def _again(self, store: Store) -> bool:
-        """Whether an element may be stored twice: nothing reads that memory, and elements lie side by side."""
+        """Whether an element may be stored twice: nothing reads that memory, as what waits there is, and elements lie side by side."""
         vector = self.loops.vector
         dense = vector is not None and store.offset.coefficient(vector) == 1 and not computed(store.offset)
-        return dense and store.total is None and not self.overwritten(store.param)
+        waiting = store in self.aliased.values()
+        return dense and store.total is None and not waiting and not self.overwritten(store.param)
 
     def _overlapping(self, run: Run, span: Range, clauses: Mapping[Scalar, Code], lanes: int) -> None:
         """The whole vectors of a row, and once more its last elements as a vector: compilers would take what is left over one by one."""
