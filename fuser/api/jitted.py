@@ -414,7 +414,7 @@ class Jitted(_Base):
         except TypeError:
             path = self._path(number, arguments)
             way_out = "pass an array or a number, or make the argument static with static_argnums"
-            if hasattr(value, "__dlpack__"):
+            if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
                 way_out = "pass fuser.dlpack.from_dlpack of it, which has the same memory"
             raise TypeError(
                 f"argument {path} of {self.name} is {dtypes.in_words(value)}, which is no array of numbers; "

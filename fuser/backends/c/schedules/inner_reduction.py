@@ -71,6 +71,7 @@ class InnerReduction(Emitter):
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         super().__init__(kernel, loops, threads, asked)
+        self.aliased = {}
         self.in_vectors: set[Sweep] = set()  # sweeps whose scans run in vectors
         self.guards: dict[Sweep, tuple[Scalar, ...]] = {}  # the tests of sweeps that some rows leave out
         self.recalled: set[Scalar] = set()  # what the sweep reads from kept rows
