@@ -15,6 +15,7 @@ from fuser.ops.control import scan_p
 from fuser.partition.candidate import Candidate
 from fuser.partition.in_place_updates import carries, is_one_step
 
+MOST_CHANGED = 64  # arrays that are updated where they are, whose readers are asked for
 WORTH_BYTES = 1 << 20  # and a sixteenth of the peak: what leaving the program's order has to save
 
 
@@ -37,29 +38,40 @@ def ordered(candidates: Sequence[Candidate], graph: Graph, results: Collection[V
 
 
 def _readers_first(candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
-    """Of candidates that write into the memory of an array (`donated_updates.py`) the others that read it, but for those that need what they
-    make of it: after these it would have to be copied."""
+    """Of candidates that write into the memory of an array (`donated_updates.py`), the largest ones, the others that read it, but for those
+    that need what they make of it: after these it would have to be copied."""
     changed: dict[Candidate, Var] = {}
     for candidate in candidates:
         eqn = candidate.eqns[-1]
         if eqn.primitive is scan_p and is_one_step(eqn) and isinstance(array := eqn.invars[carries(eqn)[0]], Var):
             changed[candidate] = array
-    home = {v: c for c in candidates for v in c.produced} if changed else {}
+    if not changed:
+        return {}
+    home = {v: c for c in candidates for v in c.produced}
+    readers: dict[Var, list[Candidate]] = {array: [] for array in changed.values()}
+    followers: dict[Candidate, list[Candidate]] = {c: [] for c in candidates}
+    for candidate in candidates:
+        for var in candidate.inputs:
+            if var in home:
+                followers[home[var]].append(candidate)
+            if var in readers:
+                readers[var].append(candidate)
     found: dict[Candidate, list[Candidate]] = {}
-    for candidate, array in changed.items():
-        others = [c for c in candidates if c is not candidate and array in c.inputs and c not in changed]
-        found[candidate] = [c for c in others if candidate not in _needed(c, home)]
+    for candidate in sorted(changed, key=lambda c: -changed[c].aval.nbytes)[:MOST_CHANGED]:
+        after = _after(candidate, followers)
+        found[candidate] = [c for c in readers[changed[candidate]] if c not in after]
+        for reader in found[candidate]:
+            followers[reader].append(candidate)  # so that no other choice makes a circle of them
     return found
 
 
-def _needed(candidate: Candidate, home: dict[Var, Candidate]) -> set[Candidate]:
-    """The candidates that this one needs, by way of others too."""
-    found: set[Candidate] = set()
-    stack = [candidate]
+def _after(candidate: Candidate, followers: dict[Candidate, list[Candidate]]) -> set[Candidate]:
+    """The candidate, and those that need it, by way of others too."""
+    found, stack = {candidate}, [candidate]
     while stack:
-        makers = {home[v] for v in stack.pop().inputs if v in home} - found
-        found |= makers
-        stack += makers
+        new = set(followers[stack.pop()]) - found
+        found |= new
+        stack += new
     return found
 
 

@@ -143,8 +143,10 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
     if asked is not NOTHING_ASKED:
         loops = _along(loops, asked)
     if kernel.loop is not None:
-        apart = not asked.forbids("fission") and recurrence_fission.plan(kernel, loops) is not None
-        return (recurrence_fission.RecurrenceFission if apart else LoopKernel)(kernel, loops, threads, asked)
+        apart = None if asked.forbids("fission") else recurrence_fission.plan(kernel, loops)
+        if apart is not None:
+            return recurrence_fission.RecurrenceFission(apart, kernel, loops, threads, asked)
+        return LoopKernel(kernel, loops, threads, asked)
     if not kernel.reduced:
         return Elementwise(kernel, loops, threads, asked)
     way = reduction_of(kernel, loops, asked)

@@ -102,10 +102,10 @@ def _waits(loop: Loop) -> dict[Scalar, frozenset[Scalar]]:
 class RecurrenceFission(LoopKernel):
     """A loop without lanes in loops over blocks of its steps."""
 
-    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
+    def __init__(
+        self, found: Plan, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED
+    ) -> None:
         super().__init__(kernel, loops, threads, asked)
-        found = plan(kernel, loops)
-        assert found is not None
         self.stages, self.crossing = found
         self.block_arrays: dict[Scalar, Variable] = {}
         self.made(blocking=STEPS, fission=len(self.stages))
