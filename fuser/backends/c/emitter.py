@@ -40,7 +40,7 @@ from fuser.backends.c.target import TARGET
 from fuser.backends.c.team_size import TEAM_FOR
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, is_complex, is_inexact
+from fuser.ir.types import BOOL, FLOATS, HALVES, is_complex, is_inexact
 from fuser.kernel.cost import most_alone
 from fuser.kernel.emitter import Emitter as Common
 from fuser.kernel.emitter import axis_names, invariants
@@ -58,6 +58,13 @@ NOINLINE = "__attribute__((noinline)) "
 
 _INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
 _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
+
+
+def unrounded(store: Store) -> Scalar:
+    """What a store of halves writes before it is rounded to one; else its value."""
+    value = store.value
+    rounds = value.op == "cast" and value.dtype in HALVES and value.args[0].dtype == FLOATS[2]
+    return value.args[0] if rounds else value
 
 
 class Emitter(Builder, Common):
@@ -102,6 +109,7 @@ class Emitter(Builder, Common):
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
         self.aliases: dict[Store, Variable] = {}  # pointers of their own, by which these write into an array there
         self.widened: Mapping[Scalar, Variable] = {}  # narrow numbers that are read from rows of wide ones
+        self.narrowed: Mapping[Store, Variable] = {}  # stores of narrow numbers that wait in rows of wide ones
         self.outside: Part = "0"  # and the floating-point number that stands for one that is not
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
 
@@ -469,9 +477,14 @@ class Emitter(Builder, Common):
             self.close(flat=True)
 
     def store(self, store: Store) -> None:
-        dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
         with self.where_inside():
-            self.set(self.target(store), spell.store(dtype, value))
+            self.set(self.target(store), self.stored(store))
+
+    def stored(self, store: Store) -> Code:
+        """What a store writes, as it goes to memory: a number rounded to a half is rounded once, not as a value and as an element."""
+        exact = unrounded(store)
+        value = exact if exact in self.env else store.value
+        return spell.store(self.kernel.params[store.param].dtype, self.operand(value))
 
     # Reductions.
 

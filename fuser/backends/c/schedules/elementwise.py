@@ -371,8 +371,7 @@ class Elementwise(Emitter):
         if store not in self.targets:
             self.store(store)
             return
-        value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-        self.set(self.targets[store], value)
+        self.set(self.targets[store], self.stored(store))
 
     def room_for(self, store: Store, extent: int, what: str = "block") -> Variable:
         """Declare an array for a part of what a store writes."""

@@ -218,7 +218,7 @@ def _sizes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) ->
     """Bytes of the elements that are read and written."""
     params = writer.kernel.params
     read = [WIDE if n in writer.widened else n.dtype.itemsize for n in nodes if n.op == "load"]
-    return read + [params[s.param].dtype.itemsize for s in stores]
+    return read + [WIDE if s in writer.narrowed else params[s.param].dtype.itemsize for s in stores]
 
 
 def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:
