@@ -34,13 +34,14 @@ from fuser.backends.c.function import (
     code,
     joined,
 )
+from fuser.backends.c.half_precision import unrounded
 from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Offsets
 from fuser.backends.c.schedules import masking
 from fuser.backends.c.target import TARGET
 from fuser.backends.c.team_size import TEAM_FOR
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, HALVES, is_complex, is_inexact
+from fuser.ir.types import BOOL, FLOATS, is_complex, is_inexact
 from fuser.kernel.cost import most_alone
 from fuser.kernel.emitter import Emitter as Common
 from fuser.kernel.emitter import axis_names, invariants
@@ -58,13 +59,6 @@ NOINLINE = "__attribute__((noinline)) "
 
 _INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
 _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
-
-
-def unrounded(store: Store) -> Scalar:
-    """What a store of halves writes before it is rounded to one; else its value."""
-    value = store.value
-    rounds = value.op == "cast" and value.dtype in HALVES and value.args[0].dtype == FLOATS[2]
-    return value.args[0] if rounds else value
 
 
 class Emitter(Builder, Common):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuser.backends.c import spell
-from fuser.backends.c.emitter import Emitter, unrounded
+from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
+from fuser.backends.c.half_precision import unrounded
 from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting, widened_rows
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
