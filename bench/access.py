@@ -262,10 +262,10 @@ def systems(case: Case, inputs: list[np.ndarray]) -> dict[str, Callable[[], Any]
 
 def copier(size: int) -> Callable[[], Any]:
     """A copy of so many bytes, half read and half written, by all cores."""
-    from fuser.runtime import limits
+    from fuser.runtime import roofline
 
     source, target = (np.ones(max(size // 8, 16), np.float32) for _ in range(2))
-    library = limits._library()
+    library = roofline._library()
     if library is None:
         return lambda: np.copyto(target, source)
 

@@ -120,10 +120,10 @@ def _python() -> Iterator[Finding]:
 
 def _processor() -> Iterator[Finding]:
     from fuser.report.units import bandwidth, count
-    from fuser.runtime import device, limits
+    from fuser.runtime import device, roofline
 
     facts = f"{device.cpu_name()}, {count(device.cpu_count(), 'core')} for this process"
-    yield Finding("processor", OK, f"{facts}, copies {bandwidth(limits.copy_bandwidth())}")
+    yield Finding("processor", OK, f"{facts}, copies {bandwidth(roofline.copy_bandwidth())}")
 
 
 def _native_core() -> Iterator[Finding]:

@@ -14,8 +14,8 @@ import numpy as np
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex, is_inexact
 from fuser.kernel.kernel import Kernel, reduction_identity
-from fuser.kernel.moderate import exact, shift_maximum
 from fuser.kernel.operands import operands, own_axes
+from fuser.kernel.safe_divisors import exact, shift_maximum
 
 _ARITHMETIC = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and,

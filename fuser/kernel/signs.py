@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_inexact
-from fuser.kernel.moderate import exact
+from fuser.kernel.safe_divisors import exact
 
 DEEPEST = 5  # levels of an expression
 _NEVER_NEGATIVE = frozenset(("abs", "sqrt", "exp", "exp2", "cosh"))

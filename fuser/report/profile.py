@@ -32,7 +32,7 @@ from fuser.report.picture import picture
 from fuser.report.planned import planned
 from fuser.report.traffic import bytes_moved
 from fuser.report.units import seconds
-from fuser.runtime import limits, toolchain
+from fuser.runtime import roofline, toolchain
 from fuser.runtime.array import Array
 from fuser.runtime.device import CPU, Device, cpu_count, cpu_name, devices
 from fuser.runtime.profiler import clock_for
@@ -231,7 +231,7 @@ def machine(backend: Backend, device: Device) -> Machine:
     """The machine of a device, with its measured limits and the versions that matter."""
     versions = [("python", platform.python_version()), ("numpy", np.__version__), *_toolchain(backend)]
     name = cpu_name() if device.platform == "cpu" else device.kind
-    bandwidth, peak = limits.copy_bandwidth(device), limits.peak_flops(device)
+    bandwidth, peak = roofline.copy_bandwidth(device), roofline.peak_flops(device)
     cores = cpu_count() if device.platform == "cpu" else 0
     return Machine(name, cores, bandwidth, peak, backend.name, tuple(versions))
 
