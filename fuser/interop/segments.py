@@ -79,7 +79,7 @@ class Segments:
 
     @property
     def may_compile(self) -> bool:
-        """Whether the calls took a share of what compiling takes: as for whole programs (waiting.py)."""
+        """Whether the calls took a share of what compiling takes: as for whole programs (deferred_compilation.py)."""
         return self.compiling <= LEAST_SECONDS + (self.taken - self.compiling) / SHARE
 
     def explain(self) -> list[str]:

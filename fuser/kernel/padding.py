@@ -1,4 +1,4 @@
-"""What loads give beyond the end of a row, so that reductions need no choice there. Kernel → a number of each load, and reductions.
+"""Padding values of masked loads: what a load gives beyond the end of a row, so that reductions need no select. Kernel → padding of loads, reductions.
 
 A block's last columns may lie beyond the row; a masked load gives any number there. Where that is chosen so that what a reduction takes is its
 identity, nothing else is done about these columns: -inf for a maximum, and so exp(-inf - maximum) = 0 for a sum behind it.

@@ -1,4 +1,4 @@
-"""Signs of the floating-point numbers that a kernel computes: which are surely on one side of 0.
+"""Sign analysis of a kernel's floating-point numbers: which are surely on one side of 0.
 
 In: a scalar expression. Out: whether its value, where it is not nan, is at least 0 or at most 0. Rounding keeps to the side.
 """
@@ -14,11 +14,6 @@ _NEVER_NEGATIVE = frozenset(("abs", "sqrt", "exp", "exp2", "cosh"))
 _ODD = frozenset(
     ("sinh", "tanh", "asinh", "atan", "expm1", "log1p", "cbrt", "erf")
 )  # functions with the sign of their operand
-
-
-def not_negative(node: Scalar, depth: int = DEEPEST) -> bool:
-    """Whether a real number is surely at least 0, or nan."""
-    return _on_side(node, 1, depth)
 
 
 def not_positive(node: Scalar, depth: int = DEEPEST) -> bool:
