@@ -207,12 +207,15 @@ def _disk_cache() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    from fuser.config import FLAGS, environment
+    from fuser.config import FLAGS, environment, unknown_variables
 
     changed = [
         f"{variable}={environment(variable)}" for variable, _, _ in FLAGS.values() if environment(variable) is not None
     ]
     yield Finding("settings", OK, ", ".join(changed) or "none changed by the environment")
+    for variable, near in unknown_variables().items():
+        remedy = f"unset it, or write {near}" if near else "unset it, or see docs/environment.md"
+        yield Finding("settings", PROBLEM, f"{variable} is no setting of fuser's, and does nothing", remedy)
 
 
 def _first_program() -> Iterator[Finding]:

@@ -88,7 +88,7 @@ class Run:
         self.donates = bool(traced.donated)
         traced.donated = ()
         self.backend = traced._backend
-        self.device = CPU if self.backend.memory.platform == "cpu" else devices(self.backend.memory.platform)[0]
+        self.device = _device_of(self.backend)
         self.compiled: Compiled = traced.lower().compile()
         self.clock = clock_for(self.backend.memory.platform)
         self.input_names = input_names(traceable, traced, args, kwargs)
@@ -211,6 +211,20 @@ def _array(leaf: Any, aval: ArrayType) -> Any:
     if isinstance(leaf, Array) or hasattr(leaf, "data_ptr"):
         return as_value(leaf)._data
     return np.asarray(leaf).astype(aval.dtype, copy=False)
+
+
+def _device_of(backend: Backend) -> Device:
+    """Where a backend's programs run; RuntimeError where this machine has no such device."""
+    platform = backend.memory.platform
+    if platform == "cpu":
+        return CPU
+    try:
+        return devices(platform)[0]
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{error}, and to profile a function of the backend {backend.name} is to run it there; set FUSER_BACKEND=c, or compile "
+            "it without the device: python -m fuser compile --target"
+        ) from None
 
 
 def strays(kernels: Sequence[KernelProfile]) -> Iterator[str]:
