@@ -1,4 +1,4 @@
-"""Why the innermost loops of a kernel are not vectorised: a writer that has written its text in, the first reason out.
+"""Vectorisation remarks: why the innermost loops of a kernel are not vectorised. A written emitter in, the first reason out.
 
 What gcc makes vector instructions of is known by operation, by how an element's offset is found, and by what one element
 waits for. The test of this file compares the reasons with what gcc says of its own loops.

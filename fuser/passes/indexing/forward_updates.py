@@ -1,4 +1,4 @@
-"""Windows read of an array that was just updated: read of the array as it was, and of what was written. Graph → Graph.
+"""Store-to-load forwarding: a slice of an updated array is read of the update, or of the array before it. Graph → Graph.
 
 A loop that swaps two rows and reads a column then needs no array between: the update joins the kernel of its one other
 reader, or is written in place.

@@ -1,4 +1,4 @@
-"""Short loops in whole vectors under a mask: what is left of a row after its last full vector is no loop of its own.
+"""Masking: the remainder of a short row is part of its last vector, under a mask, and no loop of its own.
 
 A row of 30 numbers is two vectors of 16, of which the second is not full. The compiler's own remainder would compute 14 numbers
 in ever shorter vectors and alone, which for functions of maths takes longer than all the rest. Where the processor has
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 GATHERED = (4, 8)  # bytes of elements that a processor gathers
 LONGEST = 4  # vectors of a row, beyond which the whole ones among them need no mask
-LONGEST_TILED = 128  # elements that tiles share out, beyond which the last tile's remainder no longer counts
 REMAINDER = (
     8  # additions an element of longer rows, from which what is left over is worth a loop of its own under a mask
 )

@@ -1,4 +1,4 @@
-"""Sums of 16-bit numbers that are 16-bit themselves take each term with the digits that it was computed with. Kernel → Kernel.
+"""Excess precision of terms: a 16-bit sum adds its terms before they are rounded to 16 bits. Kernel → Kernel.
 
 `x.sum()` of such numbers is a sum in float32 of their conversions, converted back. Elsewhere a conversion rounds to what its operand's dtype holds
 (`fuser/ops/conversion.py`); between two operations of one kernel float32's digits may remain, and a sum and its own conversions are one operation.
