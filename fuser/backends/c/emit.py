@@ -24,6 +24,8 @@ from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, Sp
 from fuser.backends.c.schedules.padded_rows import padded_rows
 from fuser.backends.c.schedules.reduction_tree import ReductionTree
 from fuser.backends.c.schedules.row_prices import row_prices
+from fuser.backends.c.schedules.sliding_reduction import SlidingReduction
+from fuser.backends.c.schedules.sliding_window import of_reduction
 from fuser.backends.c.schedules.staged_rows import StagedRows
 from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.backends.c.target import TARGET
@@ -149,6 +151,8 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
         return LoopKernel(kernel, loops, threads, asked)
     if not kernel.reduced:
         return Elementwise(kernel, loops, threads, asked)
+    if asked.reduction is None and not asked.forbids("sliding_window") and (found := of_reduction(kernel, loops)):
+        return SlidingReduction(found, kernel, loops, threads, asked)
     way = reduction_of(kernel, loops, asked)
     if way.endswith("inner") and loops.vector not in loops.reduced:
         loops = replace(loops, vector=loops.reduced[-1])
