@@ -43,7 +43,8 @@ class Kept:
     node: Scalar
     members: dict[Scalar, tuple[int, ...]]
     window: Window
-    taken: tuple[Scalar, ...] = ()
+    taken: tuple[Scalar, ...]
+    readers: tuple[tuple[Kept | None, Scalar], ...]  # who reads which member: the iteration (None), or another such value
     stored: bool = True
 
     def rows(self, axis: int = 0) -> int:
@@ -246,7 +247,8 @@ class _Planner:
             return None
         times = self._evaluations(found, members)
         self.saving += (times - 1) * self.work(origin)
-        return Kept(origin, members, window, tuple(found.leaves), bool(found.readers))
+        readers = tuple((reader, node) for reader, read in found.readers.items() for node in read)
+        return Kept(origin, members, window, tuple(found.leaves), readers)
 
     def _exactly(self, window: Window, leaves: Sequence[tuple[int, ...]]) -> bool:
         """Whether the window is that of what reductions take in, so that they take in no place beyond."""
@@ -300,36 +302,47 @@ class _Planner:
         stages = self._stages()
         apart = {(r, node) for kept in self.kept for r in kept.taken for node in kept.members}
         rest = tuple((r, tuple(leaf for leaf in leaves if (r, leaf) not in apart)) for r, leaves in taken.items())
-        read = {node for kept in self.kept if kept.stored for node in kept.members}
         roots = [v for store in self.stores for v in (store.value, *computed(store.offset))]
         roots += [leaf for _, leaves in rest for leaf in leaves]
+        read = self._read()
         nodes = tuple(node for node in needed(roots, self.nodes, stop=read) if node not in read)
         total = sum(map(self._operation, self.nodes))
         return Plan(self.axes, tuple(stages), nodes, tuple(self.stores), rest, self.saving, total)
 
+    def _read(self) -> set[Scalar]:
+        return {node for kept in self.kept if kept.stored for node in kept.members}
+
     def _stages(self) -> list[Stage]:
-        """Values of one window together, unless one needs the other; what others need first."""
-        read = {node for kept in self.kept if kept.stored for node in kept.members}
-        needs = {
-            kept: needed([kept.node], self.nodes, stop=read - {kept.node} if kept.node in read else read)
-            for kept in self.kept
-        }
+        """Values of one window together, unless one needs the other elsewhere; what others need first. What is read in its own stage
+        alone is not kept."""
         groups: list[list[Kept]] = []
         for kept in reversed(self.kept):
-            own = set(needs[kept])
-            last = groups[-1] if groups else []
-            together = bool(last) and last[0].window == kept.window
-            if together and not any(node in own for other in last for node in other.members if other.stored):
-                last.append(kept)
-            else:
+            home = next((group for group in reversed(groups) if self._joins(kept, group, groups)), None)
+            if home is None:
                 groups.append([kept])
+            else:
+                home.append(kept)
+        for group in groups:
+            for kept in group:
+                kept.stored = any(reader not in group for reader, _ in kept.readers)
+        read = self._read()
         found = []
         for group in groups:
-            among = {node for kept in group for node in needs[kept]}
             own = {kept.node for kept in group}
-            nodes = [node for node in self.nodes if node in among and (node in own or node not in read)]
-            found.append(Stage(tuple(group), tuple(nodes)))
+            inside = needed(own, self.nodes, stop=read - own)
+            nodes = tuple(node for node in inside if node in own or node not in read)
+            found.append(Stage(tuple(kept for kept in group if kept.stored or kept.taken), nodes))
+        self.kept = [kept for stage in found for kept in stage.kept]
         return found
+
+    def _joins(self, kept: Kept, group: Sequence[Kept], groups: Sequence[Sequence[Kept]]) -> bool:
+        """Whether a value may be computed by the loop of these: at their places, and of nothing that comes after them."""
+        if group[0].window != kept.window:
+            return False
+        after = groups[groups.index(group) + 1 :]  # type: ignore[arg-type]
+        late = any(reader is kept for other in (o for g in after for o in g) for reader, _ in other.readers)
+        beside = all(node is other.node for other in group for reader, node in other.readers if reader is kept)
+        return beside and not late
 
 
 def _box(places: Sequence[tuple[int, ...]]) -> bool:
