@@ -83,7 +83,9 @@ class Forms:
 
     def _element(self, node: Scalar) -> Form:
         offset, masks = index_of(node), [self.of[arg] for arg in node.args]
-        plain = all(isinstance(atom, Axis) or not set(Affine(((atom, 1),)).leaves) & {*self.axes} for atom in offset.atoms)
+        plain = all(
+            isinstance(atom, Axis) or not set(Affine(((atom, 1),)).leaves) & {*self.axes} for atom in offset.atoms
+        )
         if not plain or computed(offset):
             moves = bool(own_axes(node) & {*self.axes}) or bool(computed(offset))
             return Form(self._key("opaque", id(node)), 1, 0, tuple(0 if moves else None for _ in self.axes), moves)
@@ -159,7 +161,9 @@ class Forms:
         args = [self.of[arg] for arg in node.args]
         shift = self._anchor(args)
         exact = tuple((a.key, a.variant, a.beside(shift)) for a in args)
-        return Form(self._key(node.op, str(node.dtype), _attribute(node), exact), 1, 0, shift, any(a.opaque for a in args))
+        return Form(
+            self._key(node.op, str(node.dtype), _attribute(node), exact), 1, 0, shift, any(a.opaque for a in args)
+        )
 
     def _anchor(self, args: Iterable[Form]) -> Shift:
         """Where the first operand stands that moves, axis by axis."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fuser.ir.cost import kind
-from fuser.ir.index import Affine, Axis, Div
+from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.ir.types import is_complex
@@ -26,7 +26,7 @@ from fuser.kernel.shifted_forms import Forms
 Spans = Mapping[Axis, tuple[int, int]]  # the first and the last iteration of each loop
 Window = tuple[tuple[int, int], ...]  # along each axis, the first and the last place at which a value is read
 IDEMPOTENT = frozenset(("max", "min", "and", "or"))  # reductions that may take an element in twice
-MARGIN = 2  # times the moves that keeping a value costs, which computing it again has to cost
+MARGIN = 8  # times the moves that keeping a value costs, which computing it again has to cost: at 6.5 both take as long
 LEAST_SHARE = 0.1  # of what an iteration computes, below which a plan is not worth its text
 LEAST_COLUMNS = 64  # elements of a row
 LEAST_ROWS = 8
@@ -44,7 +44,9 @@ class Kept:
     members: dict[Scalar, tuple[int, ...]]
     window: Window
     taken: tuple[Scalar, ...]
-    readers: tuple[tuple[Kept | None, Scalar], ...]  # who reads which member: the iteration (None), or another such value
+    readers: tuple[
+        tuple[Kept | None, Scalar], ...
+    ]  # who reads which member: the iteration (None), or another such value
     stored: bool = True
 
     def rows(self, axis: int = 0) -> int:
@@ -96,7 +98,9 @@ class _Class:
     order: tuple[int, int]
     nodes: list[Scalar] = field(default_factory=list)
     readers: dict[Kept | None, dict[Scalar, None]] = field(default_factory=dict)
-    leaves: dict[Scalar, dict[Scalar, None]] = field(default_factory=dict)  # by reduction: those that it takes in itself
+    leaves: dict[Scalar, dict[Scalar, None]] = field(
+        default_factory=dict
+    )  # by reduction: those that it takes in itself
 
 
 def plan(
@@ -280,7 +284,7 @@ class _Planner:
                 assert isinstance(atom, Div)
                 ends = atom.bounds[0] * step, atom.bounds[1] * step
             low, high = low + min(ends), high + max(ends)
-        return 0 <= low and high < self.sizes[load.attr.param]
+        return low >= 0 and high < self.sizes[load.attr.param]
 
     def work(self, node: Scalar) -> float:
         """Additions that computing a value takes from arrays on."""

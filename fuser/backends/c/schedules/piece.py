@@ -75,9 +75,7 @@ def part_of(kernel: Kernel, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
     return replace(kernel, sweeps=(Sweep(tuple(nodes), tuple(stores), (), (), ()),))
 
 
-def scheduled(
-    kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED, spans: Spans | None = None
-) -> Piece:
+def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED, spans: Spans | None = None) -> Piece:
     """The piece with the transforms that are asked for, or pay. `spans`: the first and last iterations of axes that are cut."""
     sweep, vector = kernel.sweeps[0], loops.vector
     piece = Piece(sweep.row, sweep.row_stores)

@@ -7,8 +7,8 @@ where that is computed.
 from __future__ import annotations
 
 from fuser.backends.c.function import Code, Range, code
+from fuser.backends.c.schedules import sliding_window
 from fuser.backends.c.schedules.inner_reduction import SplitInnerReduction
-from fuser.backends.c.schedules import chunks, sliding_window
 from fuser.ir.index import Axis
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops

@@ -18,7 +18,7 @@ from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Store
-from fuser.kernel.loops import Loops
+from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import computed, operands
 from fuser.kernel.sliding_window import IDEMPOTENT, Kept, Plan, Spans, Stage, plan
 
@@ -77,7 +77,9 @@ def sliding_window(
         best = found if across else best
     if best is None:
         return None
-    size = sum(math.prod(k.rows(n) for n in range(len(k.window) - 1)) * k.node.dtype.itemsize for k in best.kept if k.stored)
+    size = sum(
+        math.prod(k.rows(n) for n in range(len(k.window) - 1)) * k.node.dtype.itemsize for k in best.kept if k.stored
+    )
     columns = BLOCK_BYTES // max(size, 1) // 64 * 64
     return SlidingWindow(best, min(max(columns, LEAST_COLUMNS), MOST_COLUMNS))
 
@@ -91,6 +93,21 @@ def of_reduction(kernel: Kernel, loops: Loops) -> SlidingWindow | None:
     if sweep.kept or not all(r.attr.reduction in IDEMPOTENT and not r.attr.positional for r in sweep.reductions):
         return None
     return sliding_window(kernel, loops, sweep.body, sweep.stores, sweep.reductions)
+
+
+def loops_with_windows(kernel: Kernel, loops: Loops) -> Loops:
+    """The loops with axes apart that are one loop, where only then values of one row are near to those of the next."""
+    if not loops.absorbed or _windows(kernel, loops) is not None:
+        return loops
+    apart = arrange(kernel, joined=False)
+    return loops if _windows(kernel, apart) is None else apart
+
+
+def _windows(kernel: Kernel, loops: Loops) -> SlidingWindow | None:
+    if kernel.reduced:
+        return of_reduction(kernel, loops)
+    [sweep] = kernel.sweeps
+    return sliding_window(kernel, loops, sweep.row, sweep.row_stores)
 
 
 def _changing(kernel: Kernel) -> frozenset[int]:
@@ -112,7 +129,9 @@ def write(writer: Emitter, found: SlidingWindow, along: Mapping[Axis, Range], sh
         if share:
             writer.shared()
         chunk = writer.count("chunk", first, last, f"{{}} += {CHUNK_ROWS}")
-        end = writer.let("int64_t", "chunk_end", f"{{0}} + {CHUNK_ROWS} < {{1}} ? {{0}} + {CHUNK_ROWS} : {{1}}", chunk, last)
+        end = writer.let(
+            "int64_t", "chunk_end", f"{{0}} + {CHUNK_ROWS} < {{1}} ? {{0}} + {CHUNK_ROWS} : {{1}}", chunk, last
+        )
         rows(writer, found, (chunk, end), along[vector], {})
         writer.close()
     else:
@@ -249,7 +268,9 @@ class _Window:
         kind = ring.type
         first = kept.window[0][0] if self.around is not None else 0
         form = "&{}[0]" if height == 1 else f"&{{}}[({{}} + {shift - first}) % {height} * {self.room}]"
-        return writer.pointer(f"{kind} *", kind, f"{writer.name(kept.node)}_{what}", form, *((ring,) if height == 1 else (ring, row)))
+        return writer.pointer(
+            f"{kind} *", kind, f"{writer.name(kept.node)}_{what}", form, *((ring,) if height == 1 else (ring, row))
+        )
 
     def _column(self, kept: Kept, shift: int) -> Code:
         """The element of a kept row at the running column."""
@@ -258,7 +279,9 @@ class _Window:
     def _read(self, nodes: Sequence[Scalar], others: Iterable[Scalar], row: Part) -> None:
         """Let what these nodes need be read from kept rows."""
         writer, read, own = self.writer, self.plan.read, set(nodes)
-        wanted = dict.fromkeys(o for o in (*(o for node in nodes for o in operands(node)), *others) if o in read and o not in own)
+        wanted = dict.fromkeys(
+            o for o in (*(o for node in nodes for o in operands(node)), *others) if o in read and o not in own
+        )
         pointers: dict[tuple[Kept, int], Variable] = {}
         for node in wanted:
             kept, shift = read[node]
