@@ -12,6 +12,7 @@ import fuser.numpy as fnp
 from fuser import Schedule
 from fuser.backends.c.schedules import sliding_window
 from fuser.config import config
+from fuser.kernel import sliding_window as windows
 from tests.stencils import STENCILS, bilateral, diffusion, weno
 
 PLAIN = Schedule(sliding_window=False)
@@ -205,3 +206,55 @@ def test_threads_share_chunks_of_rows() -> None:
     finally:
         config.update("threads", before)
     np.testing.assert_array_equal(*found)
+
+
+def _random_stencil(random: np.random.Generator) -> Callable:
+    """Expressions over neighbours of one array or two, made again at other places, negated, squared and chosen between."""
+    radius = int(random.integers(1, 3))
+    plans = random.integers(0, 1 << 30, 6)
+
+    def value(fields: list, place: tuple[int, int], seed: int, depth: int) -> fnp.ndarray:
+        own = np.random.default_rng(seed)
+        i, j = place
+        if depth == 0:
+            field = fields[own.integers(len(fields))]
+            i, j = i + int(own.integers(-1, 2)), j + int(own.integers(-1, 2))
+            rows, columns = (n - 4 * radius - 2 for n in field.shape)
+            first, second = 2 * radius + 1 + i, 2 * radius + 1 + j
+            return field[first : first + rows, second : second + columns]
+        a, b = (value(fields, place, int(own.integers(1 << 30)), depth - 1) for _ in range(2))
+        kind = own.integers(10)
+        if kind < 3:
+            return (a - b, b - a, a + b)[kind]
+        if kind < 5:
+            return (a * b, a * a)[kind - 3]
+        if kind < 7:
+            return (fnp.exp(-abs(a)), fnp.where(a > b, a, 2.5 * b))[kind - 5]
+        return (a / (1 + b * b), abs(a) - 0.25, fnp.maximum(a, b))[kind - 7]
+
+    def program(*fields: fnp.ndarray) -> fnp.ndarray:
+        result = 0.0
+        for plan in plans:
+            own = np.random.default_rng(plan)
+            seed, depth = int(own.integers(1 << 30)), int(own.integers(1, 4))
+            for _ in range(int(own.integers(1, 4))):
+                place = tuple(map(int, own.integers(-radius, radius + 1, 2)))
+                result = result * 0.5 + value(list(fields), place, seed, depth)
+        return result
+
+    return program
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_stencils(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever values may be kept, as if that always paid."""
+    monkeypatch.setattr(windows, "MARGIN", 0)
+    monkeypatch.setattr(windows, "LEAST_SHARE", 0)
+    random = np.random.default_rng(seed)
+    program = _random_stencil(random)
+    shape = tuple(map(int, random.integers((40, 90), (80, 300))))
+    dtype = str(random.choice(["float32", "float64", "float16"]))
+    fields = [np.round(random.standard_normal(shape) * 4).astype(dtype) / 4 for _ in range(random.integers(1, 3))]
+    with np.errstate(all="ignore"):
+        found, plain = (np.asarray(fuser.jit(program, schedule=s)(*fields)) for s in (None, PLAIN))
+    np.testing.assert_array_equal(found, plain)
