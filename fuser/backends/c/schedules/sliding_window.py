@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 32  # of which the first rows of windows are computed again
 MOST_COLUMNS, LEAST_COLUMNS = 2048, 256  # of a block
-BLOCK_BYTES = 1 << 15  # of the rows that are kept, which stay in the core's own caches
 LEAST = 1 << 12  # iterations, below which compiling the loops takes longer than they save
 
 
@@ -80,7 +79,7 @@ def sliding_window(
     size = sum(
         math.prod(k.rows(n) for n in range(len(k.window) - 1)) * k.node.dtype.itemsize for k in best.kept if k.stored
     )
-    columns = BLOCK_BYTES // max(size, 1) // 64 * 64
+    columns = TARGET.scratch // max(size, 1) // 64 * 64
     return SlidingWindow(best, min(max(columns, LEAST_COLUMNS), MOST_COLUMNS))
 
 
