@@ -79,7 +79,7 @@ def sliding_window(
     size = sum(
         math.prod(k.rows(n) for n in range(len(k.window) - 1)) * k.node.dtype.itemsize for k in best.kept if k.stored
     )
-    columns = TARGET.scratch // max(size, 1) // 64 * 64
+    columns = int(TARGET.scratch) // max(size, 1) // 64 * 64
     return SlidingWindow(best, min(max(columns, LEAST_COLUMNS), MOST_COLUMNS))
 
 
