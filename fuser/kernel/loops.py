@@ -39,16 +39,17 @@ def of_vector(division: Div, loops: Loops) -> bool:
     return terms == [(loops.vector, 1)]
 
 
-def arrange(kernel: Kernel) -> Loops:
-    """The loops of a kernel."""
+def arrange(kernel: Kernel, joined: bool = True) -> Loops:
+    """The loops of a kernel; neighbouring axes that always move together are one, if they are to be `joined`."""
     weights = _accesses(kernel)
     accesses = [index for index, _ in weights]
     extents = {axis: axis.extent for axis in (*kernel.parallel, *kernel.reduced)}
     rows = _sorted(kernel.parallel, weights)
     cols = _sorted(kernel.reduced, weights)
     absorbed: set[Axis] = set()
-    rows = _join(rows, accesses, extents, absorbed)
-    cols = _join(cols, accesses, extents, absorbed)
+    if joined:
+        rows = _join(rows, accesses, extents, absorbed)
+        cols = _join(cols, accesses, extents, absorbed)
     return Loops(tuple(rows), tuple(cols), extents, frozenset(absorbed), _vector(rows, cols, weights, extents))
 
 

@@ -482,13 +482,17 @@ class SplitInnerReduction(InnerReduction):
         axis, *inner = self._order()
         total = self.extents[axis]
         spread = code(f"({{}} + {MOST_CHUNKS - 1}) / {MOST_CHUNKS}", total)
-        chunks.count(self, total, spread, code(f"{CHUNK} / ({{}}) + 1", self.total(inner)))
+        chunks.count(self, total, spread, self.least(self.total(inner)))
         for sweep in self.kernel.sweeps:
             self._row_part(sweep)
             if sweep.loops:
                 self._chunks(sweep, total)
         for _ in self.loops.parallel:
             self.close()
+
+    def least(self, inner: Code) -> Code:
+        """The iterations of the outermost axis that a chunk has at least, each of `inner` elements."""
+        return code(f"{CHUNK} / ({{}}) + 1", inner)
 
     def _chunks(self, sweep: Sweep, total: Code) -> None:
         for reduction in sweep.reductions:
