@@ -183,11 +183,13 @@ def undivided(
     return _cost(nodes) * -(-extent // width) < sum(_cost(part) * -(-count // width) for count, part in pieces)
 
 
-def narrow_loads(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> list[Scalar]:
-    """The loads of less than 32 bits of a row with functions of maths, which are all that is so narrow in it: read into 32 bits
-    first, they leave vectors as long as the other numbers ask. Else none."""
+def narrow_loads(
+    writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], cheap: bool = False
+) -> list[Scalar]:
+    """The loads of less than 32 bits of a row with functions of maths, or of a `cheap` one, which are all that is so narrow in it: read
+    into 32 bits first, they leave vectors as long as the other numbers ask. Else none."""
     nodes = list(nodes)
-    if not dear(nodes) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
+    if not (cheap or dear(nodes)) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
         return []
     narrow = [node for node in nodes if node.op == "load" and node.dtype.itemsize < WIDE]
     return [] if any(node.args or computed(node.attr.offset) for node in narrow) else narrow
