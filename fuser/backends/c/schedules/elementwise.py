@@ -354,11 +354,12 @@ class Elementwise(Emitter):
         if rows := masking.narrow_loads(self, piece.nodes, piece.stores) if lanes else ():
             self.open()  # other pieces have rows of these names
             self._widen(rows, span, masking.LONGEST * lanes)
-        if span.extent > NARROW or lanes or self.cut.axis is None:
-            self.pragma("omp simd" + ("" if lanes else masking.halved(self, piece.nodes, piece.stores, span.extent)))
+        if (span.extent > NARROW or self.cut.axis is None) and not lanes:
+            self.pragma("omp simd" + masking.halved(self, piece.nodes, piece.stores, span.extent))
         if lanes:
             self.made(masking=lanes)
-            with self.scope():
+            with masking.standing_quotients(self, piece.nodes, piece.stores), self.scope():
+                self.pragma("omp simd")
                 self.count_masked(self.axis_names[span.axis], span.end, lanes, span.begin)
                 self._elements(piece)
                 self.close_masked()

@@ -119,6 +119,7 @@ class OuterReduction(Emitter):
     block = BLOCK  # columns that run side by side
     planes = Planes()
     shared_values: frozenset[Scalar] = frozenset()  # that are the same for all columns of a row
+    planar: tuple[Scalar, ...] = ()  # positions of planes and what is made of them: the same for all columns of a plane
     in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     aliased: dict[Scalar, Store]  # values of earlier sweeps that wait in the memory of results
     read: Range  # the columns whose reductions are read, from the first on, up to the last
@@ -156,7 +157,17 @@ class OuterReduction(Emitter):
         if self.planes.blocked is not None:
             block = self.sizes(("planes", self.planes.blocked), self.planes.block)
             self.let("int64_t", "planes", "{}", block)
+        self.planar = self._planar()
         return [axis for axis in self.loops.parallel if axis is not vector and axis not in self.planes.axes]
+
+    def _planar(self) -> tuple[Scalar, ...]:
+        """What positions of planes alone change, of the values of a row: computed in each plane, not kept for each column."""
+        found: dict[Scalar, None] = {}
+        for node in dict.fromkeys(node for sweep in self.kernel.sweeps for node in sweep.row):
+            made = all(o.op == "const" or o in found for o in operands(node)) and own_axes(node) <= {*self.planes.axes}
+            if made and node.op not in ("const", "load", "reduction", "scan", "final") and (node.args or own_axes(node)):
+                found[node] = None
+        return tuple(found)
 
     def _around(self, outer: Sequence[Axis]) -> None:
         """Open the loops around the reduced axes, but for that over blocks of columns."""
@@ -200,14 +211,18 @@ class OuterReduction(Emitter):
         """Declare an array over the columns."""
         return self.buffer(kind, name, self.block)
 
-    def _across(self, span: Range | None = None) -> None:
-        """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
+    def _across(self, span: Range | None = None, body: Sequence[Scalar] = (), tests: bool = False) -> None:
+        """Open the vector loop over the columns; the axis' own name counts from the start of the array. In each plane comes first what
+        `body` needs of positions of planes, and where loads begin whose `tests` columns share."""
         vector, width = self.loops.vector, code(self.named("width"))
         assert vector is not None
         whole = span in (None, self._all)
         first: Part = "0"
         if self.planes.axes:
             first = self._plane(width)
+            self.define_all(needed([*body, *(o for node in body for o in operands(node))], self.planar))
+        if tests:
+            uniform_tests.compute(self, [*self.planar, *body])
         nodes, stores = self.kernel.nodes, self.kernel.stores
         masked = self.in_whole and whole
         self.pragma("omp simd" + ("" if masked else masking.halved(self, nodes, stores, self.loops.extents[vector])))
@@ -257,18 +272,21 @@ class OuterReduction(Emitter):
         """Compute values of a row of the kernel as arrays over the columns, those that all of them share once: a row that is read at a
         computed index is dense then, and not gathered."""
         self._share(values)
-        nodes = [n for n in values if n.op != "const" and n not in self.env]
+        planar, saved = {*self.planar}, self.env
+        nodes = [n for n in values if n.op != "const" and n not in self.env and n not in planar]
         for node in nodes:  # gcc takes no choice by bytes into vectors of wider numbers
             self._array(spell.held(node.dtype), self.name(node))
         if not nodes and not stores:
             return
-        self._across()
+        self.env = dict(saved)
+        self._across(body=[*nodes, *(store.value for store in stores)])
         for node in nodes:
             self.define(node, self._column(self.name(node)))
-            self.env[node] = spell.taken(node.dtype, self._column(self.name(node)))
+            saved[node] = self.env[node] = spell.taken(node.dtype, self._column(self.name(node)))
         for store in stores:
             self.store(store)
         self._close_across()
+        self.env = saved
 
     def _share(self, values: Sequence[Scalar]) -> None:
         """Compute what neither a column nor a reduction changes."""
@@ -364,11 +382,9 @@ class OuterReduction(Emitter):
         """
         saved, recalled = dict(self.env), [n for n in self.aliased if n in sweep.body and n not in sweep.kept]
         body = self._without(sweep, recalled)
-        if count == 1 and not self.planes.axes:
-            uniform_tests.compute(self, body)
         places = [self._places(body, number, count) for number in range(count)]
+        self._across(self.read, body, tests=count == 1)
         before = dict(self.env)
-        self._across(self.read)
         apart = {
             reduction: self.var(spell.local(reduction.attr.accumulator), f"{self.name(reduction)}_few", "0")
             for reduction in sweep.reductions
