@@ -69,7 +69,7 @@ TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 def test_functions_defined_anew_compile_once(function: Any, transform: str) -> None:
     run = TRANSFORMS[transform](function)
     if (function, transform) == (waited, "vjp"):
-        with pytest.raises(ValueError, match="Reverse-mode differentiation does not work for lax.while_loop"):
+        with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
             run(fnp.asarray(X))
         return
     first = run(fnp.asarray(X))
