@@ -14,7 +14,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
-from fuser.backends.c.remarks import elements, obstacle, remark, worst
+from fuser.backends.c.remarks import elements, remark, why_not_vectorised, worst
 from fuser.backends.c.schedules import recurrence_fission, sliding_window
 from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
@@ -106,7 +106,7 @@ def _emit(kernel: Kernel, threads: bool, asked: Schedule) -> tuple[Module, dict[
     writer = writer_of(kernel, loops, threads, asked)
     module = writer.module()
     launch: dict[str, Any] = {"sizes": tuple(writer.sizes.values)}
-    reason = obstacle(writer)
+    reason = why_not_vectorised(writer)
     return module, launch | remark((reason, elements(writer)) if reason else None), writer.schedule()
 
 
