@@ -307,9 +307,7 @@ class _Costs:
         if self.beside:
             return ROWS
         extent = self.loops.extents[self.vector]
-        if not self.across or extent >= SHORT_COLUMNS:
-            return extent
-        return extent * math.prod(self.loops.extents[axis] for axis in self.loops.parallel if self._within(axis))
+        return extent
 
     def _within(self, axis: Axis) -> bool:
         """Whether a parallel axis lies between the reduced ones and the vector in memory, so that short rows run side by side."""

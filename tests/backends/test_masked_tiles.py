@@ -49,3 +49,18 @@ def test_the_form_of_narrow_tiles() -> None:
 
     assert [masking(rows) for rows in (30, 40, 90)] == [16, 16, 16]
     assert [masking(rows) for rows in (32, 48, 150)] == [None, None, None]  # whole vectors, and long rows
+
+
+@pytest.mark.parametrize("extent", (17, 30, 45, 64, 90))
+@pytest.mark.parametrize("whole", (False, True))
+def test_bools_that_choose_in_narrow_tiles(extent: int, whole: bool) -> None:
+    """gcc made vectors of bytes, and one number after the other of rows that are shorter: read into 32 bits first, they take a mask."""
+    random = np.random.default_rng(extent)
+    x, y = random.standard_normal((2, 40, 90, extent)).astype(np.float32)
+    m = random.random(x.shape if whole else extent) > 0.5
+    chosen = lambda xp, x, y, m: (xp.transpose(xp.where(m, x, y - x), (2, 1, 0)), y - x)
+    jitted = fuser.jit(lambda *a: chosen(fuser.numpy, *a), backend="c")
+    for found, wanted in zip(jitted(x, y, m), chosen(np, x, y, m), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+    schedules = [s for source in jitted.lower(x, y, m).sources for s in source.schedules.values() if s.tiling]
+    assert [schedule.masking for schedule in schedules] == [16 if extent % 16 else None]

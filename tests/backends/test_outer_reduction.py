@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,3 +112,19 @@ def test_a_row_at_a_computed_index_is_dense_for_all_columns() -> None:
     assert not re.search(r"int64_t \w+\[", text)  # no array of the index over the columns
     for found, expected in zip(fuser.jit(program)(x, rows % 30), program(x, rows % 30), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("columns", (5, 30, 50))
+def test_positions_of_planes_are_tested_once_a_plane(columns: int) -> None:
+    """Short rows of a rolled array beside a reduction: the tests were kept for each column, and all of it gathered."""
+    x = np.random.default_rng(columns).standard_normal((24, 60, columns)).astype(np.float32)
+
+    def rolled(xp: Any, x: Any) -> tuple[Any, ...]:
+        r = xp.roll(x, 2, 1)
+        return xp.where(r > 0, r * 0.5, x), xp.max(x, 0), xp.flip(x, 1) + xp.min(r, 0)
+
+    jitted = fuser.jit(lambda x: rolled(fnp, x), backend="c")
+    for found, wanted in zip(jitted(x), rolled(np, x), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+    for source in jitted.lower(x).sources:
+        assert "int64_t v" not in re.sub(r"const int64_t v\w* =", "", source.text)  # no array of positions

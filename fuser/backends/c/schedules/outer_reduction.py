@@ -24,7 +24,7 @@ from fuser.backends.c.schedules.compensated_sums import (
 )
 from fuser.backends.c.schedules.guards import guards
 from fuser.backends.c.target import TARGET
-from fuser.ir.index import Axis
+from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.cost import rows_together
@@ -383,6 +383,7 @@ class OuterReduction(Emitter):
         saved, recalled = dict(self.env), [n for n in self.aliased if n in sweep.body and n not in sweep.kept]
         body = self._without(sweep, recalled)
         places = [self._places(body, number, count) for number in range(count)]
+        quotients = [self._quotients(body, sweep.stores, number) for number in range(count if self.in_whole else 0)]
         self._across(self.read, body, tests=count == 1)
         before = dict(self.env)
         apart = {
@@ -397,6 +398,7 @@ class OuterReduction(Emitter):
             if count > 1:
                 self.axes[axis] = self._later(row, number)
                 self.open()
+            self.index.standing = quotients[number] if quotients else {}
             self.env |= places[number]
             for node in recalled:
                 place = code(self.target(self.aliased[node]))
@@ -423,7 +425,7 @@ class OuterReduction(Emitter):
             if count > 1:
                 self.close()
             self.env = dict(before)
-        self.axes[axis] = row
+        self.axes[axis], self.index.standing = row, {}
         for reduction, few in apart.items():
             self._reduction_step(reduction, few, "")
         for reduction, value in held.items():
@@ -458,6 +460,12 @@ class OuterReduction(Emitter):
         self.names |= own
         self.axes[axis], self.env = row, env
         return found
+
+    def _quotients(self, body: Sequence[Scalar], stores: Sequence[Store], number: int) -> dict[Div, Code]:
+        """Quotients of places, before the loop over the columns under a mask, of the row that comes `number` after the running one."""
+        axis = self.loops.reduced[-1]
+        with self.standing({axis: self._later(self.axes[axis], number)}):
+            return masking.quotients(self, body, stores, self.planes.axes, f"{number}_")
 
     def _held(self, reductions: Sequence[Scalar]) -> dict[Scalar, Variable]:
         """Accumulators that rows which are reduced together change in a register: of several arrays compilers do not always know
