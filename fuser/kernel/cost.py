@@ -25,7 +25,6 @@ from fuser.kernel.short_rows import ROWS, rows_as_trees, rows_side_by_side
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
-SHORT_COLUMNS = 64  # elements along the vector, fewer than which are reduced together with those of axes around
 ROWS_TOGETHER, FEW_ROWS = 8, 4  # rows that are reduced at once: of few values, and of several reductions
 MOST_TOGETHER = 12  # values an element that this is done for, of one reduction
 MOST_ADDITIONS = 16  # that these values take, where there are no functions
@@ -301,26 +300,10 @@ class _Costs:
         return (full * lanes + left) / max(extent, 1)
 
     def _side_by_side(self) -> int:
-        """Elements of the innermost loop: along the vector, and of short rows that are reduced together."""
+        """Elements of the innermost loop. Short rows of columns are reduced together, but each has a loop of its own."""
         if self.vector is None:
             return math.prod(self.loops.extents.values())
-        if self.beside:
-            return ROWS
-        extent = self.loops.extents[self.vector]
-        return extent
-
-    def _within(self, axis: Axis) -> bool:
-        """Whether a parallel axis lies between the reduced ones and the vector in memory, so that short rows run side by side."""
-        if axis is self.vector:
-            return False
-        offsets = [node.attr.offset for node in self.kernel.nodes if node.op == "load"]
-        steps = [
-            (abs(offset.coefficient(axis)), abs(offset.coefficient(reduced)))
-            for offset in offsets
-            for reduced in self.loops.reduced
-        ]
-        both = [(own, reduced) for own, reduced in steps if own and reduced]
-        return bool(both) and all(own < reduced for own, reduced in both)
+        return ROWS if self.beside else self.loops.extents[self.vector]
 
     def access(self, found: Access | Store, itemsize: int, masked: bool, depth: int) -> float:
         """Seconds of one element's load or store out of the nearest level, and of finding where it is."""

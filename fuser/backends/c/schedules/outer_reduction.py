@@ -5,9 +5,7 @@ Values of a row of the kernel become arrays over a block of columns; the reduced
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,25 +21,19 @@ from fuser.backends.c.schedules.compensated_sums import (
     loops_in_blocks,
 )
 from fuser.backends.c.schedules.guards import guards
+from fuser.backends.c.schedules.planes import ALIGNED, BLOCK, Planes, planes
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.cost import rows_together
-from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
-from fuser.kernel.loops import Loops
+from fuser.kernel.kernel import ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.operands import computed, needed, operands, own_axes
 
-BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 32768  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
-ALIGNED = TARGET.line // 4  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
-SHORT_ROWS = 64  # columns of a row, up to which the axes around it are columns too
-LEAST_PLANES = 4  # that are worth a block
-LEAST_COLUMNS = 256  # of a block, where there are to be more blocks
-LEAST_BLOCKS = 8  # that threads share evenly
 
 
 def held_type(accumulator: np.dtype) -> str:
@@ -56,60 +48,6 @@ def combined(spec: ReductionSpec, value: Part, held: Part) -> Code:
             return spell.called(f"{spec.reduction}imum_held_of_{spell.local(spec.accumulator)}", value, held)
         return code(f"({{0}} {'>' if spec.reduction == 'max' else '<'} {{1}}) ? {{0}} : {{1}}", value, held)
     return Emitter.infix(spec.reduction, held, code("({} ? 1 : 0)", value) if spec.accumulator == BOOL else value)
-
-
-class Planes(NamedTuple):
-    """Parallel axes whose columns run side by side with those along the vector, outermost first; of the outermost one `block`
-    places at a time."""
-
-    axes: tuple[Axis, ...] = ()
-    block: int = 0
-
-    @property
-    def rows(self) -> int:
-        """How many rows along the vector run side by side."""
-        return math.prod(axis.extent for axis in self.axes[1:]) * self.block if self.axes else 1
-
-    @property
-    def blocked(self) -> Axis | None:
-        """The axis that is not taken whole."""
-        return self.axes[0] if self.axes and self.block < self.axes[0].extent else None
-
-
-def planes(kernel: Kernel, loops: Loops) -> Planes:
-    """The parallel axes that lie between the reduced ones and short rows along the vector.
-
-    A sum over the first axis of an array of n × 8 × 5 walks it once, with 40 columns side by side, where it would walk it eight times
-    with five.
-    """
-    vector = loops.vector
-    if vector not in loops.parallel or loops.extents[vector] >= SHORT_ROWS:
-        return Planes()
-    found = Planes()
-    columns = -(-loops.extents[vector] // ALIGNED) * ALIGNED
-    for axis in reversed([axis for axis in loops.parallel if axis is not vector]):
-        if not _within_reduced(kernel, loops, axis):
-            break
-        extent, most = loops.extents[axis], BLOCK // columns
-        if extent > most:
-            blocks = max(-(-extent // most), min(LEAST_BLOCKS, extent * columns // LEAST_COLUMNS))
-            block = -(-extent // blocks)
-            return Planes((axis, *found.axes), block) if block >= LEAST_PLANES else found
-        found = Planes((axis, *found.axes), extent)
-        columns *= extent
-    return found
-
-
-def _within_reduced(kernel: Kernel, loops: Loops, axis: Axis) -> bool:
-    """Whether steps along the axis are shorter than those along reduced axes, in all that is read along both."""
-    offsets = [node.attr.offset for node in kernel.nodes if node.op == "load"]
-    both = [
-        (abs(offset.coefficient(axis)), abs(offset.coefficient(reduced)))
-        for offset in offsets
-        for reduced in loops.reduced
-        if offset.coefficient(axis) and offset.coefficient(reduced)
-    ]
-    return bool(both) and all(own < reduced for own, reduced in both)
 
 
 class OuterReduction(Emitter):
@@ -165,7 +103,11 @@ class OuterReduction(Emitter):
         found: dict[Scalar, None] = {}
         for node in dict.fromkeys(node for sweep in self.kernel.sweeps for node in sweep.row):
             made = all(o.op == "const" or o in found for o in operands(node)) and own_axes(node) <= {*self.planes.axes}
-            if made and node.op not in ("const", "load", "reduction", "scan", "final") and (node.args or own_axes(node)):
+            if (
+                made
+                and node.op not in ("const", "load", "reduction", "scan", "final")
+                and (node.args or own_axes(node))
+            ):
                 found[node] = None
         return tuple(found)
 
