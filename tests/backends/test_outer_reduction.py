@@ -48,6 +48,22 @@ def test_how_many_rows_with_functions_of_maths_are_reduced_at_once() -> None:
     assert text_of(lambda x: fnp.max(fuser.lax.lgamma(x), axis=0)).count("lgamma_f32(") == 1
 
 
+def test_long_rows_that_are_stored_are_reduced_one_by_one() -> None:
+    """Four rows side by side of 1,024 numbers, stored into four arrays, shared sets of a cache: 230 us, where one by one take 97."""
+
+    def together(columns: int, stores: int) -> bool:
+        x = np.random.default_rng(columns).standard_normal((40, columns)).astype(np.float32)
+        function = lambda xp, x: (xp.max(xp.tanh(x), 0), *(x * n for n in range(1, stores + 1)))
+        jitted = fuser.jit(lambda x: function(fnp, x))
+        for found, wanted in zip(jitted(x), function(np, x.astype(np.float64)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        return jitted.lower(x).sources[0].text.count("tanh_f32(") > 1
+
+    assert [together(columns, 1) for columns in (64, 300, 512, 1024)] == [True, True, False, False]
+    assert [together(300, stores) for stores in (0, 2, 3)] == [True, True, False]
+    assert together(1024, 0)
+
+
 def test_cheap_rows_are_reduced_eight_at_a_time() -> None:
     function = lambda x: fnp.max(x * x, axis=0)
     assert text_of(function).count(" * v") == 9  # of eight rows, and of what is left over

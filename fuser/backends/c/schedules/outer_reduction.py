@@ -265,7 +265,9 @@ class OuterReduction(Emitter):
     def _columns(self, sweep: Sweep, span: Range, declare: bool = True) -> None:
         """Walk the reduced axes once, the outermost over a span, with the columns inside."""
         scans = [n for n in sweep.body if n.op == "scan"]
-        several = rows_together(sweep, TARGET)
+        several = rows_together(
+            sweep, TARGET, 0 if self.loops.vector is None else self.loops.extents[self.loops.vector]
+        )
         blocks = column_blocks(sweep, self.loops.reduced, self.loops.extents)
         self.two_level = compensated(sweep) if blocks else []
         for node in (*sweep.reductions, *scans):
