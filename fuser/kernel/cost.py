@@ -295,7 +295,7 @@ class _Costs:
         """How much longer the vectors of a run take than its elements' shares of them: the last is not full."""
         if self.vector is None or not self.vectorised:
             return self.target.scalar
-        lanes, extent = self.target.vector // 4, ROWS if self.beside else self.loops.extents[self.vector]
+        lanes, extent = self.target.vector // 4, ROWS if self.beside else self.columns
         full, rest = divmod(extent, lanes)
         left = lanes if (dear or self.trees) and rest else min(rest * self.target.scalar, lanes)
         return (full * lanes + left) / max(extent, 1)
