@@ -20,8 +20,9 @@ from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
-from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction, planes
+from fuser.backends.c.schedules.outer_reduction import OuterReduction, SplitOuterReduction
 from fuser.backends.c.schedules.padded_rows import padded_rows
+from fuser.backends.c.schedules.planes import BLOCK, planes
 from fuser.backends.c.schedules.reduction_tree import ReductionTree
 from fuser.backends.c.schedules.row_prices import row_prices
 from fuser.backends.c.schedules.sliding_reduction import SlidingReduction

@@ -15,7 +15,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Part, Symbol, Variable, code
 from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED
 from fuser.backends.c.target import TARGET
-from fuser.ir.index import Affine, Div
+from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, is_complex
 from fuser.kernel.kernel import Store
@@ -91,25 +91,38 @@ def tested(counter: Variable, total: Part) -> tuple[Code, Code]:
 def standing_quotients(writer: Emitter, nodes: Iterable[Scalar], stores: Iterable[Store]) -> Iterator[None]:
     """A block before which quotients of places are computed that are the same all along the vector: behind a mask they stay in the
     loop, since compilers move no division that may not happen."""
-    offsets = [*(n.attr.offset for n in nodes if n.op == "load"), *(store.offset for store in stores)]
-    still = {
-        atom: (FLOOR if offset.divides_negative else TRUNCATED)
-        for offset in offsets
-        for atom, _ in offset.terms
-        if isinstance(atom, Div) and not computed(atom.base)
-        if not index_axes(atom.base) & {writer.loops.vector, *writer.loops.absorbed}
-    }
-    if not still:
+    offsets = _offsets(nodes, stores)
+    if not any(isinstance(atom, Div) for offset in offsets for atom, _ in offset.terms):
         yield
         return
     writer.open()
-    writer.index.standing = {
-        atom: code(writer.let("int64_t", f"quotient{number}", writer.index(Affine(((atom, 1),), 0), "quotients", division)))
-        for number, (atom, division) in enumerate(still.items())
-    }
+    writer.index.standing = quotients(writer, nodes, stores)
     yield
     writer.index.standing = {}
     writer.close()
+
+
+def quotients(
+    writer: Emitter, nodes: Iterable[Scalar], stores: Iterable[Store], moving: Collection[Axis] = (), name: str = ""
+) -> dict[Div, Code]:
+    """Compute the quotients of places that neither the vector nor axes which are `moving` change."""
+    inner = {writer.loops.vector, *writer.loops.absorbed, *moving}
+    still = {
+        atom: FLOOR if offset.divides_negative else TRUNCATED
+        for offset in _offsets(nodes, stores)
+        for atom, _ in offset.terms
+        if isinstance(atom, Div) and not computed(atom.base) and not index_axes(atom.base) & inner
+    }
+    return {
+        atom: code(
+            writer.let("int64_t", f"quotient{name}{number}", writer.index(Affine(((atom, 1),)), "quotients", division))
+        )
+        for number, (atom, division) in enumerate(still.items())
+    }
+
+
+def _offsets(nodes: Iterable[Scalar], stores: Iterable[Store]) -> list[Affine]:
+    return [*(node.attr.offset for node in nodes if node.op == "load"), *(store.offset for store in stores)]
 
 
 def truths(nodes: Sequence[Scalar]) -> set[Scalar]:
