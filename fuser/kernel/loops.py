@@ -12,6 +12,7 @@ from fuser.kernel.kernel import Kernel
 from fuser.kernel.operands import computed, in_order, own_axes
 
 SHORTEST_STRIP = 16  # elements between multiples of a divisor of the position, which are worth a loop of their own
+ELEMENTS_OF_LINE = 16  # of a cache line, in elements of four bytes
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,19 @@ def _joint(index: Affine, outer: Axis, inner: Axis, extent: int) -> bool:
     return all(_joint(atom.base, outer, inner, extent) for atom, _ in index.terms if isinstance(atom, Div))
 
 
+def _apart(index: Affine, axis: Axis) -> float:
+    """The share of a cache line that lies between elements of neighbouring iterations: 0 at unit stride, at most 1."""
+    stride = _stride(index, axis)
+    return 0.0 if stride <= 1 else min(1.0, stride / ELEMENTS_OF_LINE)
+
+
 def _vector(rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]]) -> Axis | None:
-    """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row."""
+    """The axis with the most bytes at unit stride, and the fewest far apart; among equals the innermost reduced axis, then the innermost row."""
     best, score = None, 0.0
     followed = [_followed(index) for index, _ in weights]
     for axis in [*rows, *cols]:
         unit = sum(w for index, w in weights if _stride(index, axis) == 1)
-        far = sum(w for (index, w), axes in zip(weights, followed) if _stride(index, axis) > 1 or axis in axes)
+        far = sum(w * (1.0 if axis in axes else _apart(index, axis)) for (index, w), axes in zip(weights, followed))
         value = unit - 0.5 * far
         if best is None or value >= score:
             best, score = axis, value
