@@ -13,6 +13,7 @@ from fuser.kernel.operands import computed, in_order, own_axes
 
 SHORTEST_VECTOR = 16  # elements along an axis that vectors run along though others are longer
 SHORTEST_STRIP = 16  # elements between multiples of a divisor of the position, which are worth a loop of their own
+ELEMENTS_OF_LINE = 16  # of a cache line, in elements of four bytes
 
 
 @dataclass(frozen=True)
@@ -115,18 +116,24 @@ def _joint(index: Affine, outer: Axis, inner: Axis, extent: int) -> bool:
     return all(_joint(atom.base, outer, inner, extent) for atom, _ in index.terms if isinstance(atom, Div))
 
 
+def _apart(index: Affine, axis: Axis) -> float:
+    """The share of a cache line that lies between elements of neighbouring iterations: 0 at unit stride, at most 1."""
+    stride = _stride(index, axis)
+    return 0.0 if stride <= 1 else min(1.0, stride / ELEMENTS_OF_LINE)
+
+
 def _vector(
     rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]], extents: dict[Axis, int]
 ) -> Axis | None:
-    """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row.
+    """The axis with the most bytes at unit stride, and the fewest far apart; among equals the innermost reduced axis, then the innermost row.
 
     Numbers that lie apart along it are read one by one, at each place anew, however few bytes they are in all: it gives way to
     an axis of some length along which all accesses have unit stride or stand still."""
     followed = [_followed(index) for index, _ in weights]
 
-    def bytes_at(axis: Axis) -> tuple[int, int]:
+    def bytes_at(axis: Axis) -> tuple[int, float]:
         unit = sum(w for index, w in weights if _stride(index, axis) == 1)
-        far = sum(w for (index, w), axes in zip(weights, followed) if _stride(index, axis) > 1 or axis in axes)
+        far = sum(w * (1.0 if axis in axes else _apart(index, axis)) for (index, w), axes in zip(weights, followed))
         return unit, far
 
     def best(axes: list[Axis]) -> Axis | None:
