@@ -19,6 +19,7 @@ static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_
         const IN *const from = j->A + (p < k ? depth[p] : 0);
         T *const to = q + p * MR;
         if (whole && p < k)
+          #pragma omp simd
           for (int x = 0; x < MR; ++x) to[x] = LOAD(from[row[0] + x]);
         else
           for (int64_t x = 0; x < MR; ++x) to[x] = x < rows && p < k ? LOAD(from[row[x]]) : 0;
@@ -57,6 +58,7 @@ static FUSED inline void two_runs(const IN *from, const int64_t *column, int64_t
   else
     _mm512_storeu_si512(to, _mm512_mask_loadu_epi64(_mm512_maskz_loadu_epi64(first, a), rest, b));
 #else
+  #pragma omp simd
   for (int64_t x = 0; x < VL; ++x) to[x] = LOAD(from[column[x]]);
 #endif
 }
@@ -72,6 +74,7 @@ static FUSED inline void gathered(const IN *from, const int64_t *column, T *to) 
   } else
     _mm512_storeu_si512(to, _mm512_i64gather_epi64(first, (const void *)from, 8));
 #else
+  #pragma omp simd
   for (int64_t x = 0; x < VL; ++x) to[x] = LOAD(from[column[x]]);
 #endif
 }
@@ -85,6 +88,7 @@ static FUSED inline void every_other(const IN *from, T *to) {
   for (int l = 0; l < VL; ++l) even[l] = l < VL / 2 ? 2 * l : 2 * l + 1;
   *(vec *)to = __builtin_shuffle(a, b, even);
 #else
+  #pragma omp simd
   for (int64_t x = 0; x < VL; ++x) to[x] = LOAD(from[2 * x]);
 #endif
 }
@@ -132,6 +136,7 @@ static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_
       const IN *const from = j->B + depth[p];
       if (first == VL) {
         __builtin_prefetch(from + at[0] + NR);  // for the next panel
+        #pragma omp simd
         for (int x = 0; x < VL; ++x) to[p * NR + x] = LOAD(from[at[0] + x]);
       } else if (first)
         two_runs(from, at, first, to + p * NR);
