@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16
+from fuser.ir.types import FLOATS, HALVES
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.readers import readers
 from fuser.kernel.substitution import Substitution
 from fuser.partition.values import deep_recursion
 
-HALVES, WIDE = (FLOATS[0], bfloat16), FLOATS[2]
+WIDE = FLOATS[2]
 
 
 def with_unrounded_sums(kernel: Kernel) -> Kernel:

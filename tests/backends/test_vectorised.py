@@ -119,6 +119,7 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "gather or fill": (lambda x, i: fnp.take(x, i, mode="fill") + 1, F, I),
     "complex product": (lambda x: x * x + 1, C),
     "complex exp": (lambda x: fnp.exp(x), C),
+    "complex exp of a product of real numbers": (lambda x: fnp.exp(1j * (x @ x)), SQUARE),
     "complex abs": (lambda x: abs(x), C),
     "complex quotient": (lambda x: x / (x + 1), C),
     "softmax": (lambda x: nn.softmax(x), SQUARE),
