@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(given)
     console, progress = report.open_console(), Console(stderr=True)
     try:
-        workloads = select(options.names, _words(options.suite))
-        chosen = systems.select(_words(options.systems), options.gpu)
+        workloads = select(options.names, _split(options.suite))
+        chosen = systems.select(_split(options.systems), options.gpu)
         sizes = _sizes(options)
     except ValueError as error:
         progress.print(f"error: {error}")
@@ -91,13 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
 def _sizes(options: argparse.Namespace) -> list[str]:
     """The sizes asked for; ValueError for an unknown one."""
-    for size in (sizes := _words(options.sizes)):
+    for size in (sizes := _split(options.sizes)):
         if size not in SIZES:
             raise ValueError(f"no size {size!r}; the sizes are {', '.join(SIZES)}")
     return sizes or (["small"] if options.quick else ["full", "large"] if options.gpu else ["full"])

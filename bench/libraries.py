@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     rows = []
     for name in chosen:
         rows.append(measure(name, options.rounds, options.one_core))
-        print(_words(rows[-1]), file=sys.stderr, flush=True)
+        print(_line(rows[-1]), file=sys.stderr, flush=True)
     report.save("libraries", options.json, {"one_core": options.one_core, "limits": LIMITS, "rows": rows})
     return _print(rows)
 
@@ -173,7 +173,7 @@ def _names() -> list[str]:
     return [n.name for n in source.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
 
 
-def _words(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any]) -> str:
     if "failure" in row:
         return f"{row['program']} | {row['failure']}"
     return (

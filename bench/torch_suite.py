@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{name} {mode} | left out: {options.budget:.0f} s are over", file=sys.stderr, flush=True)
                 continue
             rows.append(measure(name, mode, options, left))
-            print(_words(rows[-1]), file=sys.stderr, flush=True)
+            print(_line(rows[-1]), file=sys.stderr, flush=True)
             if options.rows:
                 with open(options.rows, "a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
@@ -205,7 +205,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _words(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any]) -> str:
     title = f"{row['model']} {row['mode']}"
     if "failure" in row:
         return f"{title} | {row['failure']}"

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine, model_programs, trap_programs
+from bench.timing import CLOCKS, Clock, sample
 from bench.trap_programs import Line, Program
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ def program_of(module: str, name: str, number: int, seed: int) -> tuple[Line, Pr
 
 def serve(module: str, seed: int, one_core: bool) -> None:
     """A system's process: reads [line, number] or null, and answers with the seconds of a first call or of one call."""
-    clock = time.process_time if one_core else time.perf_counter
+    clock = CLOCKS["processor" if one_core else "wall"]
     call: Callable[[], Any] = lambda: None
     for request in map(json.loads, sys.stdin):
         try:
@@ -103,15 +104,9 @@ def _wait(results: Any) -> list[Any]:
     return leaves
 
 
-def _seconds(call: Callable[[], Any], clock: Callable[[], float]) -> float:
-    start = clock()
-    _wait(call())
-    calls = max(1, min(1_000, int(SAMPLE_SECONDS / max(clock() - start, 1e-7))))
-    start = clock()
-    for _ in range(calls):
-        results = call()
-    _wait(results)
-    return (clock() - start) / calls
+def _seconds(call: Callable[[], Any], clock: Clock) -> float:
+    calls = max(1, min(1_000, int(SAMPLE_SECONDS / max(sample(call, 1, clock, _wait), 1e-7))))
+    return sample(call, calls, clock, _wait)
 
 
 class Worker:

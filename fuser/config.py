@@ -349,13 +349,13 @@ class Config:
             self._values[name], self._traced = old, None
             raise
 
-    def watch(self, name: str, told: Callable[[Any, bool], object]) -> None:
-        """Call `told(value, for_this_thread)` now and whenever the flag changes; None where a thread has no own value.
+    def watch(self, name: str, callback: Callable[[Any, bool], object]) -> None:
+        """Call `callback(value, for_this_thread)` now and whenever the flag changes; None where a thread has no own value.
 
         What it raises refuses the value.
         """
-        self._watchers.setdefault(name, []).append(told)
-        told(self._values[name], False)
+        self._watchers.setdefault(name, []).append(callback)
+        callback(self._values[name], False)
 
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
@@ -376,8 +376,8 @@ class Config:
                 self._announce(name, saved.get(name), True)
 
     def _announce(self, name: str, value: Any, of_thread: bool) -> None:
-        for told in self._watchers.get(name, ()):
-            told(value, of_thread)
+        for callback in self._watchers.get(name, ()):
+            callback(value, of_thread)
 
 
 config = Config()

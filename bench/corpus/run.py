@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         _start_compilers(options)
         for field, case in chosen:
             rows.append({"field": field} | measure(case, options))
-            print(_words(rows[-1]), file=sys.stderr, flush=True)
+            print(_line(rows[-1]), file=sys.stderr, flush=True)
     bench_report.save("corpus", options.json, {"seed": options.seed, "one_core": options.one_core, "rows": rows})
     return report(rows, Console())
 
@@ -157,7 +157,7 @@ def _timed(ready: dict[str, Any], pristine: Any, options: Any) -> dict[str, Any]
     return {f"{name}_s": statistics.median(times) for name, times in samples.items()}
 
 
-def _words(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any]) -> str:
     parts = [row["name"]]
     for name in ("numpy", "fuser", "numba", "numexpr"):
         if row.get(f"{name}_failure") and name == "fuser":

@@ -167,14 +167,14 @@ def donations(compiled: Compiled) -> None:
     if sum(bytes_of) < LEAST_DONATED and all(one.fits for one in found):
         return
     order = sorted(range(len(found)), key=lambda n: -bytes_of[n])
-    told = [
+    named = [
         f"{traced.path(found[n].position)} ({plan.graph.invars[found[n].position].aval}): {found[n].reason}"
         for n in order[:DONATIONS_SHOWN]
     ]
-    more = f"; and {len(found) - len(told)} more" if len(found) > len(told) else ""
+    more = f"; and {len(found) - len(named)} more" if len(found) > len(named) else ""
     _warn(
         f"{traced.graph.name} takes over the memory of {len(traced.donated) - len(found)} of {len(traced.donated)} donated arrays; "
-        f"{_words(sum(bytes_of))} are given away in vain: {'; '.join(told)}{more}; donate only what a result of the same "
+        f"{_words(sum(bytes_of))} are given away in vain: {'; '.join(named)}{more}; donate only what a result of the same "
         "shape and dtype replaces",
         current_source(),
     )
@@ -187,14 +187,14 @@ def unvectorised(compiled: Compiled) -> None:
     if not large:
         return
     lines = {group.name: group.sources for group in compiled.plan.groups}
-    told = []
+    named = []
     for source, reason, count in large[:KERNELS_SHOWN]:
         line = next((s.short for s in lines.get(source.name, ()) if s.file), "")
-        told.append(f"{source.name}{f' ({line})' if line else ''}, {count:,} elements: {reason}")
-    more = f"; and {len(large) - len(told)} more" if len(large) > len(told) else ""
+        named.append(f"{source.name}{f' ({line})' if line else ''}, {count:,} elements: {reason}")
+    more = f"; and {len(large) - len(named)} more" if len(large) > len(named) else ""
     kernels = "a kernel" if len(large) == 1 else f"{len(large)} kernels"
     _warn(
-        f"{compiled.traced.graph.name} has {kernels} without vector instructions: {'; '.join(told)}{more}",
+        f"{compiled.traced.graph.name} has {kernels} without vector instructions: {'; '.join(named)}{more}",
         current_source(),
     )
 

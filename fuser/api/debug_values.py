@@ -89,9 +89,9 @@ def _examine(primitive: Primitive, operands: Sequence[Any], params: dict[str, An
 def install() -> None:
     """Look at the results of single operations from the first time that a setting asks for it."""
 
-    def told(value: Any, of_thread: bool) -> None:
+    def setting_changed(value: Any, of_thread: bool) -> None:
         if value:
             EVALUATION.examine = _examine
 
     for name in ("debug_nans", "debug_infs"):
-        config.watch(name, told)
+        config.watch(name, setting_changed)

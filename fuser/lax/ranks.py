@@ -16,12 +16,12 @@ from fuser.config import config
 _checked = False  # whether anybody has ever asked for the check: until then a call costs nothing more
 
 
-def _told(value: Any, of_thread: bool) -> None:
+def _setting_changed(value: Any, of_thread: bool) -> None:
     global _checked
     _checked = _checked or value not in (None, "allow")
 
 
-config.watch("numpy_rank_promotion", _told)
+config.watch("numpy_rank_promotion", _setting_changed)
 
 
 def lenient(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,11 +22,11 @@ FEWEST_ELEMENTS = 64 * VALUES  # below which a table's own kernel costs too much
 
 
 def with_tables(graph: Graph, target: Target) -> Graph:
-    """The graph with what is dear to compute of bytes read from tables."""
+    """The graph with what is expensive to compute of bytes read from tables."""
     if not target.gathered:  # it is not known what a gather takes
         return graph
     cones = _Cones(graph)
-    roots = cones.dear(graph, target)
+    roots = cones.expensive(graph, target)
     if not roots:
         return graph
     rewriter = Rewriter(graph)
@@ -77,7 +77,7 @@ class _Cones:
         eqn = self.producers.get(operand)
         return eqn is not None and eqn.primitive is broadcast_in_dim_p and eqn.invars[0].aval.size == 1
 
-    def dear(self, graph: Graph, target: Target) -> set[Var]:
+    def expensive(self, graph: Graph, target: Target) -> set[Var]:
         """The variables that others than functions of the same bytes use, and that take longer to compute than to gather."""
         if not self.bytes_of:
             return set()

@@ -167,12 +167,12 @@ def _guard(line_of: Callable[[], str]) -> None:
         )
 
 
-def _told(value: Any, of_thread: bool) -> None:
+def _setting_changed(value: Any, of_thread: bool) -> None:
     if value or of_thread or _guarding:
         _guarding[:] = [threading.get_ident()] if value else []
 
 
-config.watch("thread_guard", _told)
+config.watch("thread_guard", _setting_changed)
 
 
 class Peers:

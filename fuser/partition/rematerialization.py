@@ -101,7 +101,7 @@ class _Choice:
         self.by_number = {n: c for c in candidates for n in c.numbers}
         self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
         self.state = _State()
-        self.dear: dict[Eqn, bool] = {}  # what is known of equations
+        self.expensive: dict[Eqn, bool] = {}  # what is known of equations
         self.own: dict[Candidate, float] = {}  # additions of a kernel as it is, of a product those of its epilogue
         self.compared = {
             v for eqn in graph.eqns if eqn.primitive in (eq_p, ne_p) for v in (views(x).source for x in eqn.invars)
@@ -119,7 +119,7 @@ class _Choice:
 
     def decide(self, home: Candidate, values: list[Var]) -> None:
         """Choose the kernels that are to compute values for themselves: all that read them, together where what makes one is most
-        of what makes another, or each; or, of a value that stays, some. What is dear to compute may be stored in their place."""
+        of what makes another, or each; or, of a value that stays, some. What is expensive to compute may be stored in their place."""
         if 1 < len(values) <= MOST_EQNS and (self._take(home, values, False) or self._take(home, values, True)):
             return
         for var in values:
@@ -181,7 +181,7 @@ class _Choice:
         again.eqns[stack[0]] = None
         while stack:
             eqn = stack.pop()
-            if keep and self._dear(eqn):
+            if keep and self._expensive(eqn):
                 return None
             for operand in eqn.invars:
                 view = self.views(operand)
@@ -203,7 +203,7 @@ class _Choice:
                 ):
                     again.read[source] = None
                     continue
-                fixed = maker is not None and (not self._repeatable(maker) or (keep and self._dear(maker)))
+                fixed = maker is not None and (not self._repeatable(maker) or (keep and self._expensive(maker)))
                 if fixed and self.home.get(source) is self.home[var]:
                     again.read[source] = again.roots[source] = None
                     continue
@@ -219,14 +219,14 @@ class _Choice:
         domain = math.prod(x.extent for x in reader.axes)
         return cost(eqn, self.target) * (max(elements, domain) * max(reader.sweeps, 1) if elements > 1 else 1)
 
-    def _dear(self, eqn: Eqn) -> bool:
+    def _expensive(self, eqn: Eqn) -> bool:
         """Whether a value takes longer to compute than to store."""
-        if eqn in self.dear:
-            return self.dear[eqn]
+        if eqn in self.expensive:
+            return self.expensive[eqn]
         out = eqn.outvars[0].aval
         seconds = cost(eqn, self.target) * out.size / self.target.operations
-        self.dear[eqn] = seconds > self.target.move(out.nbytes)
-        return self.dear[eqn]
+        self.expensive[eqn] = seconds > self.target.move(out.nbytes)
+        return self.expensive[eqn]
 
     def _lies(self, var: Var) -> bool:
         home, state = self.home.get(var), self.state

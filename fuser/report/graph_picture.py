@@ -54,10 +54,10 @@ def _group(profile: ProgramProfile, group: int, box: Box, titles: dict[int, str]
     known = group < len(profile.kernels)
     kind = profile.kernels[group].kind if known else "other"
     operations = profile.kernels[group].ops if known else ()
-    told = f"{titles.get(group, '')} ({kind}): {', '.join(tally(operations))}"
+    text = f"{titles.get(group, '')} ({kind}): {', '.join(tally(operations))}"
     return tag(
         "a",
-        tag("title", told),
+        tag("title", text),
         tag("rect", x=box.x, y=box.y, width=box.width, height=box.height, rx=9),
         href=f"#kernel-{group}", class_=f"group {kind_class(kind)}",
     )  # fmt: skip
@@ -72,10 +72,10 @@ def _group_title(profile: ProgramProfile, group: int, box: Box, titles: dict[int
 
 def _node(node: GraphNode, box: Box) -> Markup:
     outside = " outside" if node.group < 0 else ""
-    told = " · ".join(part for part in (node.label, node.primitive, node.type, node.line) if part)
+    text = " · ".join(part for part in (node.label, node.primitive, node.type, node.line) if part)
     return tag(
         "g" if node.group < 0 else "a",
-        tag("title", told),
+        tag("title", text),
         tag("rect", x=box.x, y=box.y, width=box.width, height=box.height, rx=6),
         tag("text", clipped(node.label), x=box.centre, y=box.y + 19),
         tag("text", clipped(node.type), x=box.centre, y=box.y + 35, class_="type"),

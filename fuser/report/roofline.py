@@ -156,7 +156,7 @@ def _dots(profile: ProgramProfile, scale: Scale) -> Markup:
     written = {heap[0]: _label(profile, heap) for heap in heaps}
     drawn: list[Markup] = []
     for index, (kernel, (x, y)) in enumerate(zip(profile.kernels, spots)):
-        dot = tag("circle", tag("title", _told(kernel, profile.machine)), cx=x, cy=y, r=5.5)
+        dot = tag("circle", tag("title", _caption(kernel, profile.machine)), cx=x, cy=y, r=5.5)
         label = _label_text(written[index], (x, y), heights[index]) if index in written else None
         classes = f"dot {kind_class(kernel.kind)}{' idle' if _idle(kernel) else ''}"
         drawn.append(tag("a", label, dot, href=f"#kernel-{index}", class_=classes))
@@ -213,7 +213,7 @@ def _apart(spots: list[Point]) -> list[float]:
     return [heights[index] for index in range(len(spots))]
 
 
-def _told(kernel: KernelProfile, machine: Machine) -> str:
+def _caption(kernel: KernelProfile, machine: Machine) -> str:
     fraction = kernel.fraction_of_bandwidth(machine)
     return (
         f"{kernel.name} ({kernel.kind}): {seconds(kernel.median_seconds)}, {flop_rate(kernel.achieved_flops)} at "
@@ -222,5 +222,5 @@ def _told(kernel: KernelProfile, machine: Machine) -> str:
 
 
 def _description(profile: ProgramProfile) -> str:
-    told = "; ".join(_told(kernel, profile.machine) for kernel in profile.kernels[:NAMED])
-    return f"Roofline: kernels under the roofs of memory bandwidth and peak arithmetic. {told}"
+    captions = "; ".join(_caption(kernel, profile.machine) for kernel in profile.kernels[:NAMED])
+    return f"Roofline: kernels under the roofs of memory bandwidth and peak arithmetic. {captions}"

@@ -72,9 +72,9 @@ def _phase(phase: str, info: dict[str, int]) -> None:
         os.abort()
 
 
-def _told(value: Any, of_thread: bool) -> None:
+def _setting_changed(value: Any, of_thread: bool) -> None:
     if value not in (None, "allow") and native is not None and _phase not in gc.callbacks:
         gc.callbacks.append(_phase)
 
 
-config.watch("array_garbage_collection_guard", _told)
+config.watch("array_garbage_collection_guard", _setting_changed)

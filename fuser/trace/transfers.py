@@ -20,13 +20,13 @@ from fuser.runtime.array import Array, fetched
 _guarded = False  # whether anybody has ever set a guard: until then nobody asks
 
 
-def _told(value: Any, of_thread: bool) -> None:
+def _setting_changed(value: Any, of_thread: bool) -> None:
     global _guarded
     _guarded = _guarded or value not in (None, "allow")
 
 
 for _name in TOGETHER["transfer_guard"]:
-    config.watch(_name, _told)
+    config.watch(_name, _setting_changed)
 
 
 def guarded(way: str = "host_to_device") -> bool:
