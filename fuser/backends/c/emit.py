@@ -14,14 +14,15 @@ from fuser.backends.c import spell
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
-from fuser.backends.c.remarks import elements, obstacle, remark, worst
+from fuser.backends.c.remarks import elements, remark, why_not_vectorised, worst
 from fuser.backends.c.schedules import recurrence_fission, sliding_window
 from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
-from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction, planes
+from fuser.backends.c.schedules.outer_reduction import OuterReduction, SplitOuterReduction
 from fuser.backends.c.schedules.padded_rows import padded_rows
+from fuser.backends.c.schedules.planes import BLOCK, planes
 from fuser.backends.c.schedules.reduction_tree import ReductionTree
 from fuser.backends.c.schedules.row_prices import row_prices
 from fuser.backends.c.schedules.sliding_reduction import SlidingReduction
@@ -106,7 +107,7 @@ def _emit(kernel: Kernel, threads: bool, asked: Schedule) -> tuple[Module, dict[
     writer = writer_of(kernel, loops, threads, asked)
     module = writer.module()
     launch: dict[str, Any] = {"sizes": tuple(writer.sizes.values)}
-    reason = obstacle(writer)
+    reason = why_not_vectorised(writer)
     return module, launch | remark((reason, elements(writer)) if reason else None), writer.schedule()
 
 

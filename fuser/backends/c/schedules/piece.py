@@ -1,4 +1,4 @@
-"""What the innermost loops of a part of an elementwise kernel are made of: the transforms that pay there, one after the other.
+"""The schedule of a piece of an elementwise kernel: which transforms of its innermost loops pay, decided one after the other.
 
 In: the nodes and stores of the part, as a kernel of its own, and its loops. Out: a `Piece`, which the writer only spells.
 Each transform has its legality and its price in its own file; they compose: a piece of a kernel that is cut may be tiled, and

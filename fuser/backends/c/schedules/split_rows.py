@@ -41,7 +41,7 @@ def pieces(writer: InnerReduction, run: Run) -> list[Piece]:
     """The pieces of each row of a run; none where it is one, or has to be taken in order."""
     sweep, axis = run.sweep, run.axis
     extent = writer.loops.extents[axis]
-    plain = run.vectorised and not (run.scans or sweep.kept or writer.widened or writer.recalled or writer.kept)
+    plain = run.vectorised and not (run.scans or sweep.kept or writer.widened or writer.narrowed or writer.kept)
     exact = all(reduction.attr.reduction in IDEMPOTENT for reduction in sweep.reductions)
     if not plain or not exact or extent < LEAST or axis is not writer.loops.vector:
         return []
