@@ -11,7 +11,15 @@ from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
 from fuser.backends.c.half_precision import unrounded
-from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting, widened_rows
+from fuser.backends.c.schedules import (
+    chunks,
+    lane_reductions,
+    masking,
+    pairwise,
+    runtime_splitting,
+    split_rows,
+    widened_rows,
+)
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
     Blocks,
@@ -254,6 +262,9 @@ class InnerReduction(Emitter):
             return lambda span: two_phases(self, run, span)
         if (first := run.set_apart) is not None:
             return lambda span: three_loops(self, run, first, span, list(clauses.values()))
+        whole_rows = entire or len(run.axes) > 1
+        if whole_rows and not self.asked.forbids("index_set_splitting") and (parts := split_rows.pieces(self, run)):
+            return lambda span: split_rows.write(self, run, parts, clauses)
         lanes, rest = self.masks_of(run) if entire and run.vectorised else (0, 0)
         if lanes:
             return lambda span: self._masked_row(run, span, clauses, lanes)
@@ -261,7 +272,7 @@ class InnerReduction(Emitter):
             return lambda span: self._remainder(run, span, {}, rest)
         if entire and (rest := self._leaves(run)):
             return lambda span: self._remainder(run, span, clauses, rest)
-        if (entire or len(run.axes) > 1) and (lanes := self._overlaps(run)):
+        if whole_rows and (lanes := self._overlaps(run)):
             return lambda span: self._overlapping(run, span, clauses, lanes)
         return lambda span: self._plain(run, span, clauses)
 
@@ -270,7 +281,7 @@ class InnerReduction(Emitter):
         sweep = run.sweep
         idempotent = all(reduction.attr.reduction in IDEMPOTENT for reduction in sweep.reductions)
         plain = run.vectorised and run.axis is self.loops.vector and not (run.scans or sweep.kept)
-        if not (idempotent and plain and masking.dense(self, run.body) and all(map(self._again, sweep.stores))):
+        if not (idempotent and plain and masking.dense(self, run.body) and all(map(self.stored_again, sweep.stores))):
             return 0
         sizes = [node.dtype.itemsize for node in run.body if node.op == "load" and node not in self.widened]
         sizes += [
@@ -281,7 +292,7 @@ class InnerReduction(Emitter):
         whole = sweep.stores and extent % lanes == 0
         return lanes if extent >= lanes and not whole else 0
 
-    def _again(self, store: Store) -> bool:
+    def stored_again(self, store: Store) -> bool:
         """Whether an element may be stored twice: nothing reads that memory, as what waits there is, and elements lie side by side."""
         vector = self.loops.vector
         dense = vector is not None and store.offset.coefficient(vector) == 1 and not computed(store.offset)
