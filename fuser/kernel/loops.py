@@ -12,6 +12,8 @@ from fuser.kernel.kernel import Kernel
 from fuser.kernel.operands import computed, in_order, own_axes
 
 SHORTEST_STRIP = 16  # elements between multiples of a divisor of the position, which are worth a loop of their own
+LINE = 16  # elements of a line of memory, about
+LITTLE = 16  # times as many bytes that lie apart, beside which those at unit stride do not count
 
 
 @dataclass(frozen=True)
@@ -114,13 +116,25 @@ def _joint(index: Affine, outer: Axis, inner: Axis, extent: int) -> bool:
 
 
 def _vector(rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]]) -> Axis | None:
-    """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row."""
+    """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row. Where hardly any lie
+    so, the one along which neighbours are in the fewest lines of memory."""
     best, score = None, 0.0
     followed = [_followed(index) for index, _ in weights]
+    lines: dict[Axis, float] = {}
+    little = False
     for axis in [*rows, *cols]:
         unit = sum(w for index, w in weights if _stride(index, axis) == 1)
-        far = sum(w for (index, w), axes in zip(weights, followed) if _stride(index, axis) > 1 or axis in axes)
+        apart = [
+            (index, w, axis in axes)
+            for (index, w), axes in zip(weights, followed)
+            if _stride(index, axis) > 1 or axis in axes
+        ]
+        far = sum(w for _, w, _ in apart)
+        lines[axis] = sum(w * (LINE if computed else min(_stride(index, axis), LINE)) for index, w, computed in apart)
         value = unit - 0.5 * far
         if best is None or value >= score:
-            best, score = axis, value
-    return best
+            best, score, little = axis, value, LITTLE * unit < far
+    if not little or best is None:
+        return best
+    fewest = min(lines, key=lambda axis: lines[axis])
+    return fewest if lines[fewest] < lines[best] else best
