@@ -1,4 +1,4 @@
-"""The axis of vectors: along which most bytes lie side by side, or, where hardly any do, neighbours share lines of memory."""
+"""Which axis the vectors of a kernel run along."""
 
 from __future__ import annotations
 
@@ -9,10 +9,33 @@ import numpy as np
 import pytest
 
 import fuser
-from fuser.backends.c.target import TARGET
+import fuser.numpy as jnp
+from fuser import lax
+from fuser.ir.target import CORE
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import lower
 from fuser.kernel.unroll_residues import unroll_residues
+
+
+def _turned(x, table):
+    """Rotary positions: complex numbers of (batch, positions, heads, pairs) by a table of (positions, pairs)."""
+    z = lax.complex(x[..., 0], x[..., 1]) * table[None, :, None]
+    return jnp.stack([jnp.real(z), jnp.imag(z)], -1)
+
+
+@pytest.mark.parametrize("heads", [4, 64])
+def test_pairs_that_lie_side_by_side(heads: int) -> None:
+    """No axis has unit stride: the one of the nearest elements is taken, not one of which the table knows nothing."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 16, heads, 24, 2), np.float32)
+    table = np.exp(1j * rng.standard_normal((16, 24))).astype(np.complex64)
+    run = fuser.jit(_turned)
+    (group,) = run.lower(x, table).plan.groups
+    [kernel] = unroll_residues(lower(group), CORE)  # real and imaginary parts are two stores of one iteration
+    assert arrange(kernel).vector.extent == 24
+    z = (x[..., 0] + 1j * x[..., 1]) * table[None, :, None]
+    np.testing.assert_allclose(run(x, table), np.stack([z.real, z.imag], -1), rtol=1e-5, atol=1e-5)
+
 
 X, ROWS, COLUMNS = np.ones((300, 200), np.float32), np.ones(300, np.float32), np.ones(200, np.float32)
 
@@ -30,7 +53,7 @@ X, ROWS, COLUMNS = np.ones((300, 200), np.float32), np.ones(300, np.float32), np
 def test_vectors_run_along_the_densest_axis(program: Callable[..., Any], operands: Any, extent: int) -> None:
     lowered = fuser.jit(program, backend="c").lower(*operands)
     [group] = lowered.plan.groups
-    [kernel] = unroll_residues(lower(group), TARGET)
+    [kernel] = unroll_residues(lower(group), CORE)
     loops = arrange(kernel)
     assert loops.vector is not None
     assert loops.extents[loops.vector] == extent

@@ -22,6 +22,7 @@ from fuser.ops import movement as M
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherScatterMode
+from fuser.passes.indexing.branch_reads import reads_windows, with_writes_in_branches
 from fuser.passes.indexing.canonicalize import COMBINE
 from fuser.passes.indexing.forward_updates import TIMES_FEWER, reads_window
 from fuser.passes.loops.iterations import Constants, Known, iterations, progression
@@ -71,7 +72,8 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
     if not found:
         return eqn
     eqns = [new for inner in body.eqns for new in (by_window(inner) if inner in found else (inner,))]
-    return replace(eqn, params={**eqn.params, name: replace(body, eqns=tuple(eqns))})
+    body = with_writes_in_branches(replace(body, eqns=tuple(eqns)), {v for e in found for v in e.outvars})
+    return replace(eqn, params={**eqn.params, name: body})
 
 
 def _without_promotions(body: Graph) -> Graph:
@@ -100,7 +102,7 @@ def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterato
             chain = [e for e in chain if len(read_by[carry]) == 1 and _counts(e.invars[1], producers, known)]
         elif carry.aval.size < LEAST:
             continue
-        yield from (eqn for eqn in chain if eqn.primitive in COMBINE)
+        yield from chain
 
 
 def origin(operand: Operand, producers: Mapping[Operand, Eqn]) -> tuple[Operand, list[Eqn]]:
@@ -155,7 +157,7 @@ def writes_from(
         if found:
             after.remove(found[-1])
         few = not found or (_writes_few(eqn) and _writes_few(found[-1]))
-        if not few or not (all(_reads_block(e, read_by) for e in after) if found else after == [None]):
+        if not few or not (all(_reads_block(e, out, read_by) for e in after) if found else after == [None]):
             break
         found.append(eqn)
         out = eqn.invars[0]
@@ -177,8 +179,11 @@ def _writes_few(eqn: Eqn) -> bool:
     return narrow or math.prod(extents) * TIMES_FEWER <= whole.size
 
 
-def _reads_block(eqn: Eqn | None, read_by: Mapping[Operand, Sequence[Eqn | None]]) -> bool:
-    """Whether an equation reads a block that `forward_updates` reads without the writes before it, by itself or of a static slice."""
+def _reads_block(eqn: Eqn | None, array: Operand, read_by: Mapping[Operand, Sequence[Eqn | None]]) -> bool:
+    """Whether an equation reads a block that `forward_updates` reads without the writes before it, by itself, of a static slice, or in
+    the branches of a choice."""
+    if eqn is not None and eqn.primitive is cond_p:
+        return reads_windows(eqn, array)
     if eqn is None or eqn.primitive not in (M.slice_p, dynamic_slice_p):
         return False
     if reads_window(eqn):

@@ -22,6 +22,7 @@ from fuser.backends.c.schedules import (
     coalescing,
     masking,
     register_tiling,
+    sliding_window,
     staging,
     strip_mining,
     tiled_pieces,
@@ -39,6 +40,7 @@ from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.kernel.sliding_window import Spans
 
 OUTER = 16  # outer iterations from which they are shared out, rather than those along the vector
 NARROW = 4  # elements along the vector for which a vector loop is not worth its code
@@ -262,6 +264,12 @@ class Elementwise(Emitter):
             for _ in outer:
                 self.close()
             return
+        if piece.sliding_window is not None:
+            ranges = {axis: (span.begin, span.end) for axis, span in along.items()}
+            sliding_window.write(self, piece.sliding_window, ranges, share)
+            for _ in outer:
+                self.close()
+            return
         still = _still(piece, self)
         if still:
             self.open()
@@ -346,11 +354,12 @@ class Elementwise(Emitter):
         if rows := masking.narrow_loads(self, piece.nodes, piece.stores) if lanes else ():
             self.open()  # other pieces have rows of these names
             self._widen(rows, span, masking.LONGEST * lanes)
-        if span.extent > NARROW or lanes or self.cut.axis is None:
-            self.pragma("omp simd" + ("" if lanes else masking.halved(self, piece.nodes, piece.stores, span.extent)))
+        if (span.extent > NARROW or self.cut.axis is None) and not lanes:
+            self.pragma("omp simd" + masking.halved(self, piece.nodes, piece.stores, span.extent))
         if lanes:
             self.made(masking=lanes)
-            with self.scope():
+            with masking.standing_quotients(self, piece.nodes, piece.stores), self.scope():
+                self.pragma("omp simd")
                 self.count_masked(self.axis_names[span.axis], span.end, lanes, span.begin)
                 self._elements(piece)
                 self.close_masked()
@@ -401,8 +410,7 @@ class Elementwise(Emitter):
         if store not in self.targets:
             self.store(store)
             return
-        value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-        self.set(self.targets[store], value)
+        self.set(self.targets[store], self.stored(store))
 
     def room_for(self, store: Store, extent: int, what: str = "block") -> Variable:
         """Declare an array for a part of what a store writes."""
@@ -436,16 +444,16 @@ def _pieces(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> dict[Cut
         return {cut: scheduled(kernel, loops, asked)}
     if across_pieces(cut, loops) is not None:
         return {leaf: Piece(leaf.nodes, leaf.stores) for leaf in cut.whole}
-    return dict(_leaves(kernel, loops, cut, asked))
+    return dict(_leaves(kernel, loops, cut, asked, {}))
 
 
-def _leaves(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> list[tuple[Cut, Piece]]:
+def _leaves(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule, spans: Spans) -> list[tuple[Cut, Piece]]:
     if cut.axis is None:
-        return [(cut, scheduled(part_of(kernel, cut.nodes, cut.stores), loops, asked))]
+        return [(cut, scheduled(part_of(kernel, cut.nodes, cut.stores), loops, asked, spans))]
     found = []
     for first, last, part in cut.parts:
         inside = replace(loops, extents={**loops.extents, cut.axis: last + 1 - first})
-        found += _leaves(kernel, inside, part, asked)
+        found += _leaves(kernel, inside, part, asked, {**spans, cut.axis: (first, last)})
     return found
 
 
@@ -501,6 +509,7 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,
         register_tiling=piece.register_tiling.count if piece.register_tiling is not None else None,
+        sliding_window=len(piece.sliding_window.plan.kept) if piece.sliding_window is not None else None,
         streaming=len(piece.streaming) or None,
         strip_mining=piece.strip_mining.length if piece.strip_mining else None,
         superword=piece.superword or None,
