@@ -137,6 +137,8 @@ def reusable(
         reads = [slot_of[v] for v in read if v in once and slots[slot_of[v]].end == number]
         dying = [s for s in reads if s not in seen and (s in fresh or slots[s].start < 0)]
         for before, after in changed(group, limits):
+            if before not in slot_of or after not in slot_of:
+                continue  # of a kernel that is written for another's variables
             old, new = slot_of[before], slot_of[after]
             free = old not in seen and old not in result.values() and (old in fresh or slots[old].start < 0)
             if before in read and free and slots[old].end == number and new not in result:

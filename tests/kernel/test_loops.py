@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -32,3 +35,27 @@ def test_pairs_that_lie_side_by_side(heads: int) -> None:
     assert arrange(kernel).vector.extent == 24
     z = (x[..., 0] + 1j * x[..., 1]) * table[None, :, None]
     np.testing.assert_allclose(run(x, table), np.stack([z.real, z.imag], -1), rtol=1e-5, atol=1e-5)
+
+
+X, ROWS, COLUMNS = np.ones((300, 200), np.float32), np.ones(300, np.float32), np.ones(200, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("program", "operands", "extent"),
+    (
+        (lambda x, c: x.at[:, ::2].set(c[:, None]), (X, ROWS), 100),
+        (lambda x, c: x[:, ::2] * c[:, None], (X, ROWS), 100),
+        (lambda x, c: x.at[::2].set(c), (X, COLUMNS), 200),
+        (lambda x, c: x.T * c, (X, ROWS), 300),
+    ),
+    ids=("every other column written", "every other column read", "every other row", "transposed"),
+)
+def test_vectors_run_along_the_densest_axis(program: Callable[..., Any], operands: Any, extent: int) -> None:
+    lowered = fuser.jit(program, backend="c").lower(*operands)
+    [group] = lowered.plan.groups
+    [kernel] = unroll_residues(lower(group), CORE)
+    loops = arrange(kernel)
+    assert loops.vector is not None
+    assert loops.extents[loops.vector] == extent
+    expected = fuser.jit(program, backend="reference")(*operands)
+    np.testing.assert_array_equal(fuser.jit(program, backend="c")(*operands), expected)
