@@ -10,6 +10,7 @@ import pytest
 
 import fuser
 import fuser.numpy as fnp
+from fuser import lax
 
 X = np.random.default_rng(0).standard_normal((400, 320)).astype(np.float32)
 
@@ -128,6 +129,24 @@ def test_a_row_at_a_computed_index_is_dense_for_all_columns() -> None:
     assert not re.search(r"int64_t \w+\[", text)  # no array of the index over the columns
     for found, expected in zip(fuser.jit(program)(x, rows % 30), program(x, rows % 30), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("columns, way", [(16, "outer"), (48, "outer"), (5, "inner")])
+def test_lanes_run_where_no_operand_lies_apart(columns: int, way: str) -> None:
+    """Along a long row one operand is dense and the other's numbers, fewer in all, lie a row apart: columns read both as they lie."""
+    random = np.random.default_rng(0)
+    x = random.integers(0, 255, (100, 64)).astype(np.uint8)
+    y = random.integers(0, 255, (64, columns)).astype(np.uint8)
+
+    def program(x, y):
+        pairs = (x[:, :, None] >> 1) ^ (y[None] << 1) & x[:, :, None]
+        return lax.reduce(pairs, np.uint8(0), lax.bitwise_xor, (1,))
+
+    *_, source = fuser.jit(program, backend="c").lower(x, y).sources
+    (schedule,) = source.schedules.values()
+    assert way in schedule.reduction
+    expected = np.bitwise_xor.reduce((x[:, :, None] >> 1) ^ (y[None] << 1) & x[:, :, None], axis=1)
+    np.testing.assert_array_equal(fuser.jit(program, backend="c")(x, y), expected)
 
 
 @pytest.mark.parametrize("columns", (5, 30, 50))

@@ -1,4 +1,4 @@
-"""Short loops in whole vectors under a mask: what is left of a row after its last full vector is no loop of its own.
+"""Masking: the remainder of a short row is part of its last vector, under a mask, and no loop of its own.
 
 A row of 30 numbers is two vectors of 16, of which the second is not full. The compiler's own remainder would compute 14 numbers
 in ever shorter vectors and alone, which for functions of maths takes longer than all the rest. Where the processor has
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 GATHERED = (4, 8)  # bytes of elements that a processor gathers
 LONGEST = 4  # vectors of a row, beyond which the whole ones among them need no mask
-LONGEST_TILED = 128  # elements that tiles share out, beyond which the last tile's remainder no longer counts
 REMAINDER = (
     8  # additions an element of longer rows, from which what is left over is worth a loop of its own under a mask
 )
@@ -261,7 +260,7 @@ def _sizes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) ->
     """Bytes of the elements that are read and written."""
     params = writer.kernel.params
     read = [WIDE if n in writer.widened else n.dtype.itemsize for n in nodes if n.op == "load"]
-    return read + [params[s.param].dtype.itemsize for s in stores]
+    return read + [WIDE if s in writer.narrowed else params[s.param].dtype.itemsize for s in stores]
 
 
 def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:
