@@ -79,10 +79,11 @@ class KernelProfile:
 
     @property
     def strays(self) -> float:
-        """How many times longer or shorter the kernel takes than was estimated, the larger of the two; 1 without an estimate."""
+        """How many times longer even the best run takes than was estimated, or how many times shorter the median; 1 without an
+        estimate, and where it lies between the two, as on a busy machine."""
         if self.estimated_seconds <= 0 or self.median_seconds <= 0:
             return 1.0
-        ratio = self.median_seconds / self.estimated_seconds
+        ratio = min(max(self.estimated_seconds, self.min_seconds), self.median_seconds) / self.estimated_seconds
         return max(ratio, 1 / ratio)
 
     @property

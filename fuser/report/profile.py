@@ -231,9 +231,10 @@ def strays(kernels: Sequence[KernelProfile]) -> Iterator[str]:
     """A note of each kernel that takes far longer or shorter than the cost model says."""
     for kernel in kernels:
         if kernel.strays > STRAYS and kernel.median_seconds > LEAST_STRAYING:
+            slower = kernel.min_seconds > kernel.estimated_seconds
             yield (
                 f"{kernel.name} was estimated to take {seconds(kernel.estimated_seconds)} and takes "
-                f"{seconds(kernel.median_seconds)}: what the planner decided about it may not hold."
+                f"{seconds(kernel.min_seconds) + ' at best' if slower else seconds(kernel.median_seconds)}: what the planner decided about it may not hold."
             )
 
 

@@ -106,6 +106,8 @@ def test_rows_that_are_only_compared_are_not_padded() -> None:
     assert rows(lambda x: x.min(-1), 13).vectors == [0, 5]
     assert (rows(lambda x: x.sum(-1), 40).vectors, rows(lambda x: x.sum(-1), 40).whole) == ([0, 16, 32], False)
     assert rows(lambda x: x.max(-1) + x.sum(-1), 40).padded == 48
+    assert rows(lambda x: fnp.sin(x).max(-1), 30).padded == 32  # what is left of a row has no vectors of functions
+    assert rows(lambda x: fnp.sin(x).max(-1), 32).whole
 
 
 def test_rows_apart_in_memory_and_shared_by_all() -> None:

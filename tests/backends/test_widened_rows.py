@@ -142,6 +142,21 @@ def test_pieces_of_one_row_have_wide_rows_of_their_own() -> None:
     np.testing.assert_allclose(found, rotated(np, x.astype(np.float64), put), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("columns", (5, 30, 45, 64, 100))
+def test_bools_that_choose_in_short_rows_beside_a_rolled_array(columns: int) -> None:
+    """Of rows shorter than a vector of bytes gcc made none, and none where an address is chosen: 1,477 us, where 298 are enough."""
+    x = np.random.default_rng(columns).standard_normal((12, 9, columns)).astype(np.float32)
+    m, v = np.arange(columns) % 3 == 0, np.linspace(-1, 1, columns, dtype=np.float32)
+
+    def function(xp: Any, x: Any, m: Any, v: Any) -> tuple[Any, ...]:
+        chosen = xp.where(m, v, x)
+        return chosen, xp.minimum(xp.roll(x, 1, 0) + x, chosen), (x * 64).astype("int32").sum(2)
+
+    found = fuser.jit(lambda *a: function(fnp, *a), backend="c")(x, m, v)
+    for got, wanted in zip(found, function(np, x, m, v), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 @pytest.mark.parametrize("extent", (16, 40, 64, 65, 77, 300, 1001, 5000))
 def test_rows_of_halves_have_the_bits_that_a_loop_gives_them(dtype: str, extent: int) -> None:

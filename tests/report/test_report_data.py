@@ -117,3 +117,17 @@ def test_save_refuses_other_suffixes(profile, tmp_path):
         "a report is saved as .trace.json, .json, .html, .txt, not as 'report.pdf'; choose one of these suffixes"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_kernels_stray_from_estimates_by_their_best_run(profile) -> None:
+    """On a busy machine the median says nothing: it strays where even the best run is far above, or the median far below."""
+
+    def strays(estimated: float, best: float, median: float) -> float:
+        times = {"estimated_seconds": estimated, "min_seconds": best, "median_seconds": median}
+        return replace(profile.kernels[0], **times).strays
+
+    assert strays(2e-3, 3e-3, 47e-3) == pytest.approx(1.5)
+    assert strays(2e-3, 1e-3, 47e-3) == 1
+    assert strays(2e-3, 6e-3, 7e-3) == pytest.approx(3)
+    assert strays(8e-3, 1e-3, 2e-3) == pytest.approx(4)
+    assert strays(0, 1e-3, 2e-3) == 1

@@ -18,6 +18,7 @@ from fuser.backends.c.schedules import (
     pairwise,
     runtime_splitting,
     split_rows,
+    uniform_tests,
     widened_rows,
 )
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
@@ -231,6 +232,8 @@ class InnerReduction(Emitter):
         self._reset_all(run.scans)
         if self._otherwise(run, whole, chunk is None, saved):
             return
+        if run.vectorised and list(run.axes) == [self.loops.vector]:
+            uniform_tests.compute(self, run.body)
         innermost = self._innermost(run, tree, clauses, chunk is None)
         end = lambda more: self.end_block(more, run.sums if tree else None)
         with loops_in_blocks(self, run.axes, blocks, whole, end) as inner:
@@ -238,6 +241,7 @@ class InnerReduction(Emitter):
         if tree is not None:
             pairwise.join_lanes(self, run.sums, blocks is not None)
         self._end_sweep(sweep, saved)
+        self.starts, self.held = {}, {}
 
     def _otherwise(self, run: Run, whole: Range, entire: bool, saved: dict[Scalar, Part]) -> bool:
         """Write a run in a form of its own: positions of extremes, and rows that a test divides. Whether there is one."""

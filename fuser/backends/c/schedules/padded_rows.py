@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fuser.backends.c import spell
 from fuser.backends.c.schedules.guards import guards
+from fuser.backends.c.schedules.masking import dear
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -52,10 +53,12 @@ def padded_rows(kernel: Kernel, loops: Loops) -> PaddedRows | None:
 
 
 def _in_blocks(kernel: Kernel, row: Axis, along: Axis, extent: int) -> PaddedRows | None:
-    """The widths by the widest numbers, and as many rows as leave all tiles in the nearest cache."""
+    """The widths by the widest numbers, and as many rows as leave all tiles in the nearest cache. Rows with functions of maths are padded
+    in any case: compilers compute what whole vectors leave of a row one by one, 30 sines of logarithms in six times as long."""
     widest = widest_of(kernel)
     vector = TARGET.vector // widest
-    if all(r.attr.reduction in IDEMPOTENT for sweep in kernel.sweeps for r in sweep.reductions):
+    idempotent = all(r.attr.reduction in IDEMPOTENT for sweep in kernel.sweeps for r in sweep.reductions)
+    if idempotent and not (extent % vector and dear(kernel.nodes)):
         lanes, padded = min(vector, 1 << extent.bit_length() - 1), extent
     else:
         lanes = vector if extent >= vector else 1 << (extent - 1).bit_length()

@@ -91,8 +91,9 @@ def _pays(writer: InnerReduction, sweep: Sweep) -> bool:
     """Whether a sweep saves more than its row takes to be widened, 0.05 ns an element. Functions of maths do, and sums that are taken
     where they lie. gcc's own vectors of bytes are as good for all else, but for what short rows leave over of them."""
     extent = writer.loops.extents[writer.loops.vector]  # type: ignore[index]
-    if masking.dear(sweep.body):
-        return True
+    chooses = any(node.op == "select" and node.args[0].op == "load" for node in sweep.body)
+    if masking.dear(sweep.body) or (chooses and extent < TARGET.vector):
+        return True  # of a row shorter than a vector of bytes gcc makes none, and a jump for each choice
     sums = compensated(sweep)
     if not sums or extent <= pairwise.FEWEST_VECTORS * pairwise.lanes(sums):
         return False
