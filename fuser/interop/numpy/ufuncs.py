@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.held import is_sequence
 from fuser.interop.numpy import scipy
 from fuser.interop.numpy.checks import (
     ALL_KINDS,
@@ -32,6 +31,7 @@ from fuser.interop.numpy.selected import Selected, alike
 from fuser.interop.numpy.time_ufuncs import call as times
 from fuser.interop.numpy.time_ufuncs import needs_time
 from fuser.interop.numpy.traced import EITHER, EitherInteger, TracedArray
+from fuser.interop.read_only import is_sequence
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import maths as M

@@ -52,7 +52,11 @@ def windows_of(graph: Graph, inputs: Collection[Var]) -> Graph:
         found.update(chain if operand in inputs else ())
     if not found:
         return graph
-    return replace(graph, eqns=tuple(n for e in graph.eqns for n in (by_window(e) if e in found else (e,))))
+    constants = Constants(graph, producers)
+    place = {eqn: constants.value(eqn.invars[1]) for eqn in found if eqn.primitive in COMBINE}
+    return replace(
+        graph, eqns=tuple(n for e in graph.eqns for n in (by_window(e, place.get(e)) if e in found else (e,)))
+    )
 
 
 def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
@@ -208,36 +212,42 @@ def _counts(indices: Operand, producers: Mapping[Operand, Eqn], known: Known) ->
     return sum(step is not None and step[1] != 0 for step in steps) == 1
 
 
-def by_window(eqn: Eqn) -> Sequence[Eqn]:
-    """A scatter at one index as equations on its window, the last of which is the update; an update is itself."""
+def by_window(eqn: Eqn, place: np.ndarray | None = None) -> Sequence[Eqn]:
+    """A scatter at one index, where known at `place`, as equations on its window, the last of which is the update; an update is itself."""
     if eqn.primitive is dynamic_update_slice_p:
         return [eqn]
     aval, indices, updates = (v.aval for v in eqn.invars)
     numbers, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
     extents = _extents(eqn)
+    lasts = {d: aval.shape[d] - extents[d] for d in numbers.scatter_dims_to_operand_dims}
+    known = dict(zip(lasts, () if place is None else place.tolist()))
+    surely = bool(known) and all(0 <= at <= lasts[d] for d, at in known.items())  # inside
 
     def written(operand: Any, indices: Any, new: Any) -> list[Any]:
         zero = Array(np.zeros((), indices.dtype))
         starts = [zero] * aval.ndim
         for n, d in enumerate(numbers.scatter_dims_to_operand_dims):
+            if surely:
+                starts[d] = Array(np.asarray(known[d], indices.dtype))
+                continue
             part = M.slice_p.bind(indices, start_indices=(n,), limit_indices=(n + 1,), strides=None)
             starts[d] = M.reshape_p.bind(part, new_sizes=(), dimensions=None)
         window = dynamic_slice_p.bind(operand, *starts, slice_sizes=extents)
         new = M.reshape_p.bind(new, new_sizes=extents, dimensions=None) if updates.shape != extents else new
         new = COMBINE[eqn.primitive](window, new)
-        if mode is GatherScatterMode.FILL_OR_DROP:
-            for d in numbers.scatter_dims_to_operand_dims:
-                last = Array(np.asarray(aval.shape[d] - extents[d], indices.dtype))
+        if mode is GatherScatterMode.FILL_OR_DROP and not surely:
+            for d, end in lasts.items():
+                last = Array(np.asarray(end, indices.dtype))
                 inside = E.and_p.bind(E.ge_p.bind(starts[d], zero), E.le_p.bind(starts[d], last))
                 new = E.select_n_p.bind(inside, window, new)
         return [dynamic_update_slice_p.bind(operand, new, *starts)]
 
     graph = stage(written, [aval, indices, updates], "window")
-    known: dict[Var, Operand] = dict(zip(graph.invars, eqn.invars))
-    known[graph.outvars[0]] = eqn.outvars[0]  # type: ignore[index]
+    outside: dict[Var, Operand] = dict(zip(graph.invars, eqn.invars))
+    outside[graph.outvars[0]] = eqn.outvars[0]  # type: ignore[index]
     made = []
     for inner in graph.eqns:
-        invars = tuple(v if isinstance(v, Literal) else known.get(v, v) for v in inner.invars)
-        outvars = tuple(known.get(v, v) for v in inner.outvars)
+        invars = tuple(v if isinstance(v, Literal) else outside.get(v, v) for v in inner.invars)
+        outvars = tuple(outside.get(v, v) for v in inner.outvars)
         made.append(Eqn(inner.primitive, invars, inner.params, outvars, eqn.source))  # type: ignore[arg-type]
     return made
