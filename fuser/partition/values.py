@@ -327,8 +327,8 @@ def few(extents: Sequence[int]) -> None:
 _COMBINE: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "sum": lambda a, b: a | b if a.dtype == np.bool_ else a + b,
     "prod": lambda a, b: a & b if a.dtype == np.bool_ else a * b,
-    "max": S.maximum,
-    "min": S.minimum,
+    "max": lambda a, b: a | b if a.dtype == np.bool_ else S.maximum(a, b),
+    "min": lambda a, b: a & b if a.dtype == np.bool_ else S.minimum(a, b),
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
@@ -367,7 +367,14 @@ def _chain(combine: Callable[[Scalar, Scalar], Scalar], terms: Sequence[Scalar])
 
 
 def extreme_index(reduction: str, terms: Sequence[Scalar], dtype: np.dtype) -> Scalar:
-    """The first index of the extreme; nan is more extreme than any number."""
+    """The first index of the extreme; nan is more extreme than any number, and of truth values the first that is (not) true."""
+    if (
+        terms[0].dtype == np.bool_
+    ):  # a chain of the best so far reads each twice, and compilers then take exponential time
+        index = S.constant(0, dtype)
+        for number, term in reversed(list(enumerate(terms))):
+            index = S.where(term if reduction == "argmax" else ~term, S.constant(number, dtype), index)
+        return index
     best, index = terms[0], S.constant(0, dtype)
     for number, term in enumerate(terms[1:], 1):
         takes = term > best if reduction == "argmax" else term < best

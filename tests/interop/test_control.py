@@ -465,3 +465,20 @@ def test_the_larger_of_a_number_and_an_int() -> None:
         for limit in (0.1, 0.7, 0.9, 2.0):
             agrees(accelerated, function, (x, limit))
         assert ("compiled whole" in accelerated.explain()) == whole, function
+
+
+def test_comparisons_of_pythons_numbers_are_pythons() -> None:
+    def matched(x: Any, n: Any) -> Any:
+        same_ones, both, negated, last = 0, 0, 0, False
+        for i in range(n):
+            s = 1 if x[i] > 0 else -1
+            same_ones += s == 1
+            both += (s == 1) + (i > 3)
+            negated -= -(s == -1)
+            last = (s == 1) & (i > 2)
+        return same_ones, both, negated, last
+
+    x = np.random.default_rng(0).normal(size=40)
+    compiled = accelerate(matched, measure=False)
+    same(matched(x, 40), compiled(x, 40))
+    assert "compiled whole" in compiled.explain()

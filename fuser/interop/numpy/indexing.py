@@ -168,10 +168,8 @@ def _end_of(x: Selected, mask: Any, number: int) -> TracedArray:
     if number not in (0, -1):
         raise unknown_shape()
     notice(bind(E.not_p, reductions.any(mask)))  # NumPy's IndexError
-    turned = bind(V.rev_p, mask, dimensions=(0,)) if number else mask
-    first = to_dtype(reductions.argmax(turned), np.dtype(np.int64))
-    last = literal(mask.shape[0] - 1, np.dtype(np.int64))
-    return TracedArray(x._context, bind(E.sub_p, last, first) if number else first, scalar=True)
+    places: Any = np.where(TracedArray(x._context, mask), np.arange(mask.shape[0]), -1 if number else mask.shape[0])  # type: ignore[call-overload]
+    return places.max() if number else places.min()  # type: ignore[no-any-return]
 
 
 def _order(x: TracedArray, parts: tuple[Any, ...], shape: tuple[int, ...]) -> Any:

@@ -64,8 +64,8 @@ def _weak_result(self: TracedArray, other: Any, result: Any) -> Any:
         return result
     either = any(weak in EITHER for weak in (self.weak, getattr(other, "weak", None)))
     for item in result if isinstance(result, tuple) else (result,):
-        if isinstance(item, TracedArray) and item.dtype.kind in "ifc":
-            item.weak = Either if either else {"i": int, "f": float, "c": complex}[item.dtype.kind]
+        if isinstance(item, TracedArray) and item.dtype.kind in ("ifc" if either else "bifc"):
+            item.weak = Either if either else {"b": bool, "i": int, "f": float, "c": complex}[item.dtype.kind]
     return result
 
 
@@ -73,15 +73,32 @@ def _forward(ufunc: np.ufunc) -> Callable[..., Any]:
     def method(self: TracedArray, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
+        self, other = _as_numbers(ufunc, self, other)
         return _weak_result(self, other, ufuncs.call(self._context, ufunc, (self, other)))
 
     return method
+
+
+_OF_TRUTH = (*_COMPARISONS.values(), np.bitwise_and, np.bitwise_or, np.bitwise_xor)  # give truth values of truth values
+
+
+def _as_numbers(ufunc: np.ufunc, x: Any, y: Any) -> tuple[Any, Any]:
+    """Two operands, as integers where both are truth values of Python's: True + True is 2, and not NumPy's True."""
+    both = all(type(v) is bool or (type(v) is TracedArray and v.weak is bool) for v in (x, y))
+    return (_as_integer(x), _as_integer(y)) if both and ufunc not in _OF_TRUTH else (x, y)
+
+
+def _as_integer(value: Any) -> Any:
+    if type(value) is not TracedArray or value.weak is not bool:
+        return value
+    return TracedArray(value._context, value.lifted(np.dtype(np.int64)), scalar=True, weak=int)
 
 
 def _reflected(ufunc: np.ufunc) -> Callable[..., Any]:
     def method(self: TracedArray, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
+        self, other = _as_numbers(ufunc, self, other)
         return _weak_result(self, other, ufuncs.call(self._context, ufunc, (other, self)))
 
     return method
@@ -89,6 +106,7 @@ def _reflected(ufunc: np.ufunc) -> Callable[..., Any]:
 
 def _in_place(ufunc: np.ufunc) -> Callable[..., Any]:
     def method(self: TracedArray, other: Any) -> Any:
+        self, other = _as_numbers(ufunc, self, other)
         result = ufuncs.call(self._context, ufunc, (self, other))
         if isinstance(self, Selected) and self.window is not None and self.along is not None:
             ufuncs._check_casting(ufunc, result.dtype, self, "same_kind")
@@ -109,7 +127,8 @@ def _unary(ufunc: np.ufunc) -> Callable[..., Any]:
             raise untraceable(
                 "the sign of a value that may be the int 0 or the float 0.0 cannot be traced", "make it float(x)"
             )
-        return _weak_result(self, 0, ufuncs.call(self._context, ufunc, (self,)))
+        number = _as_integer(self)
+        return _weak_result(number, 0, ufuncs.call(self._context, ufunc, (number,)))
 
     return method
 

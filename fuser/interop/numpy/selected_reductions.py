@@ -91,9 +91,9 @@ def _position(name: str) -> Handler:
         best = ON_SELECTED[getattr(np, name[3:])](context, a)
         full: Any = a.full()
         there = (full == best) | (full != full) if full.dtype.kind == "f" else full == best
-        first = np.argmax(there & TracedArray(context, a.mask))
-        before = np.arange(a.value.shape[0]) < first
-        return np.count_nonzero(before & TracedArray(context, a.mask))  # type: ignore[return-value]
+        place, mask = np.arange(a.value.shape[0]), TracedArray(context, a.mask)
+        before = place < np.min(np.where(there & mask, place, len(place)))  # type: ignore[call-overload]
+        return np.count_nonzero(before & mask)  # type: ignore[return-value]
 
     return handler
 
