@@ -18,8 +18,8 @@ from fuser.partition.donated_updates import with_updates_in_place
 from fuser.partition.group import Plan
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
-from fuser.runtime.collection import no_collection
 from fuser.runtime.executable import Executable
+from fuser.runtime.garbage_collection import no_collection
 
 
 @dataclass(frozen=True, eq=False)

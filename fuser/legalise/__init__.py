@@ -11,6 +11,7 @@ from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
 from fuser.legalise.attention import with_attention
+from fuser.legalise.attention_recomputation import with_recomputed_scores
 from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
@@ -21,7 +22,6 @@ from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
 from fuser.legalise.product_order import with_ordered_products
-from fuser.legalise.recomputation import with_recomputed_scores
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.solve_order import with_columns
 from fuser.legalise.split_reductions import with_split_reductions
