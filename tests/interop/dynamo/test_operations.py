@@ -234,3 +234,13 @@ def test_an_index_of_rows_repeated_along_columns(whole: None, dim: int) -> None:
 
     updates = torch.randn(7, 5) if dim == 0 else torch.randn(5, 7)
     agree(scattered, into.requires_grad_(), updates.requires_grad_(), index)
+
+
+def test_a_scatter_of_rows_has_an_index_a_row(whole: None, programs: list[Any]) -> None:
+    torch.manual_seed(0)
+    index, into, updates = torch.tensor([4, 0, 2, 2, 4, 1, 2]), torch.randn(6, 5), torch.randn(7, 5)
+    spread = lambda x, v, i: x.scatter_reduce(0, i[:, None].expand(-1, 5), v, "mean", include_self=False)
+    agree(spread, into, updates, index, gradients=False)
+    graphs = [g.graph for p in programs for found in p.lowerings.values() for g in found.plan.groups]
+    indices = [eqn.invars[1] for graph in graphs for eqn in graph.eqns if eqn.primitive.name.startswith("scatter")]
+    assert [var.aval.shape[:-1] for var in indices] == [(7,)] * 3  # sums, counts, and which rows are touched
