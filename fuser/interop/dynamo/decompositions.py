@@ -153,6 +153,46 @@ def _bags(offsets: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(offsets, steps, right=True) - 1
 
 
+# Scatters and gathers whose index is one of rows, repeated along the other dimensions (`index[:, None].expand(-1, n)`), take whole rows.
+
+
+def _rows(index: torch.Tensor, dim: int, x: torch.Tensor) -> torch.Tensor | None:
+    """The index (rows,) that `index` repeats along all dimensions but `dim`, where those are as long as those of `x`; else None."""
+    if index.dim() < 2 or index.dim() != x.dim() or index.dtype != torch.int64:
+        return None
+    others = [d for d in range(index.dim()) if d != dim % index.dim()]
+    if any(x.shape[d] == 0 or index.shape[d] != x.shape[d] for d in others):
+        return None
+    if any(index.stride(d) != 0 and index.shape[d] != 1 for d in others):
+        return None
+    for d in reversed(others):
+        index = index.select(d, 0)
+    return index
+
+
+def _gather(x: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Any:
+    rows = _rows(index, dim, x)
+    return NotImplemented if rows is None else x.index_select(dim, rows)
+
+
+def _scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> Any:
+    rows = _rows(index, dim, x)
+    if rows is None or source.shape != index.shape:
+        return NotImplemented
+    return x.index_add(dim, rows, source)
+
+
+def _scatter_reduce(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    rows = _rows(index, dim, x)
+    if rows is None or source.shape != index.shape or (reduce == "sum" and not include_self):
+        return NotImplemented
+    if reduce == "sum":
+        return x.index_add(dim, rows, source)
+    return x.index_reduce(dim, rows, source, reduce, include_self=include_self)
+
+
 def _each(function: Callable[..., torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
     """The function of lists of tensors, and of numbers, that calls `function` for each place in them."""
     value_last = function in (torch.addcmul, torch.addcdiv)
@@ -178,6 +218,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "_weight_norm_interface_backward.default": _weight_norm_backward,
     "_embedding_bag_backward.default": _embedding_bag_backward,
     "_embedding_bag_per_sample_weights_backward.default": _embedding_bag_weights_backward,
+    "gather.default": _gather,
+    "scatter_add.default": _scatter_add,
+    "scatter_reduce.two": _scatter_reduce,
     "_foreach_norm.Scalar": _each(torch.linalg.vector_norm),
     "_foreach_clone.default": _each(torch.clone),
 }

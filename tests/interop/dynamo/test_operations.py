@@ -212,7 +212,35 @@ def test_elements_by_their_place_in_the_whole(whole: None) -> None:
     places = torch.tensor([[0, 7, -1], [7, 3, 7]])
 
     def changed(x: Any, n: Any, v: Any) -> Any:
-        made = torch.empty(3, 5).copy_(x)
-        return torch.take(x, n), x.put(n[:1], v[:1]), x.put(n, v, accumulate=True), made * 2
+        made = torch.empty(3, 5).copy_(x) + x.new_empty((3, 5)).copy_(x)
+        ring = F.pad(x[None], (2, 1), mode="circular")  # made by `new_empty_strided`
+        return torch.take(x, n), x.put(n[:1], v[:1]), x.put(n, v, accumulate=True), made * 2, ring
 
     agree(changed, torch.randn(3, 5, requires_grad=True), places, torch.randn(2, 3, requires_grad=True))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_an_index_of_rows_repeated_along_columns(whole: None, dim: int) -> None:
+    """As layers of graphs are written."""
+    torch.manual_seed(0)
+    index = torch.tensor([4, 0, 2, 2, 4, 1, 2])
+    into = torch.randn(6, 5) if dim == 0 else torch.randn(5, 6)
+
+    def scattered(x: Any, v: Any, i: Any) -> Any:
+        spread = i[:, None].expand(-1, 5) if dim == 0 else i.expand(5, -1)
+        ways = [(how, own) for how in ("mean", "amax", "amin", "prod", "sum") for own in (True, False)]
+        reduced = [x.scatter_reduce(dim, spread, v, how, include_self=own) for how, own in ways]
+        return *reduced, x.scatter_add(dim, spread, v), x.gather(dim, spread) * v
+
+    updates = torch.randn(7, 5) if dim == 0 else torch.randn(5, 7)
+    agree(scattered, into.requires_grad_(), updates.requires_grad_(), index)
+
+
+def test_a_scatter_of_rows_has_an_index_a_row(whole: None, programs: list[Any]) -> None:
+    torch.manual_seed(0)
+    index, into, updates = torch.tensor([4, 0, 2, 2, 4, 1, 2]), torch.randn(6, 5), torch.randn(7, 5)
+    spread = lambda x, v, i: x.scatter_reduce(0, i[:, None].expand(-1, 5), v, "mean", include_self=False)
+    agree(spread, into, updates, index, gradients=False)
+    graphs = [g.graph for p in programs for found in p.lowerings.values() for g in found.plan.groups]
+    indices = [eqn.invars[1] for graph in graphs for eqn in graph.eqns if eqn.primitive.name.startswith("scatter")]
+    assert [var.aval.shape[:-1] for var in indices] == [(7,)] * 3  # sums, counts, and which rows are touched

@@ -118,23 +118,33 @@ def _scattered(
     values = operand(source, dtype)
     if values.shape:
         values = values[tuple(slice(0, e) for e in extents)]
-    method = _METHODS[reduce]
-    mean = reduce == "mean"
+    found = _reduced(
+        dtype, x, where, fnp.broadcast_to(values, extents), reduce, include_self, (x.shape, where, extents)
+    )
+    return fnp.reshape(found, shape)
+
+
+def _reduced(
+    dtype: np.dtype, x: Any, where: Any, values: Any, reduce: str, include_self: bool, tally: tuple[Any, Any, Any]
+) -> Any:
+    """`values` reduced with what lies at `where` in `x`. `tally` says how updates are counted: in an array of which shape, that
+    broadcasts against `x`, at which index, and by how many ones."""
+    method, mean = _METHODS[reduce], reduce == "mean"
     if mean and kind_of(dtype) != "f":
         raise Refused("means of integers")
     if dtype.kind == "b" and method != "set":
         raise Refused("a reduction of truth values")
     own = wide(dtype)
     start, values = (operand(v, own) for v in (x, values)) if method != "set" else (x, values)
-    touched = None
+    counted, places, ones = tally
     if not include_self:
-        touched = fnp.zeros(x.shape, bool).at[where].set(True)
+        touched = fnp.zeros(counted, bool).at[places].set(True)
         start = fnp.where(touched, literal(_identity(reduce, own), own), start)
-    found = getattr(start.at[where], method)(fnp.broadcast_to(values, extents))
+    found = getattr(start.at[where], method)(values)
     if mean:
-        count = fnp.full(x.shape, float(include_self), own).at[where].add(fnp.ones(extents, own))
+        count = fnp.full(counted, float(include_self), own).at[places].add(fnp.ones(ones, own))
         found = fnp.divide(found, fnp.maximum(count, literal(1, own)))
-    return fnp.reshape(found, shape)
+    return found
 
 
 _METHODS = {
@@ -166,7 +176,12 @@ rule("scatter_reduce.two")(
 def _index_reduce(
     dtype: np.dtype, x: Any, dim: int, indices: Any, source: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    if len(x.shape) > 1:
-        along = fnp.reshape(indices, tuple(-1 if d == dim % len(x.shape) else 1 for d in range(len(x.shape))))
-        indices = broadcast_to(along, tuple(source.shape))
-    return _scattered(dtype, x, dim, indices, source, reduce, include_self)
+    """Whole rows along a dimension."""
+    if not x.shape or not indices.size:
+        return _scattered(dtype, x, dim, indices, source, reduce, include_self)
+    dim %= len(x.shape)
+    positions = check_indices(fnp.ravel(indices), x.shape[dim], "index_reduce")
+    rows = tuple(e if d == dim else 1 for d, e in enumerate(x.shape))
+    one = (*(0,) * dim, positions, *(0,) * (len(x.shape) - dim - 1))
+    where = (*(slice(None),) * dim, positions)
+    return _reduced(dtype, x, where, source, reduce, include_self, (rows, one, positions.shape))

@@ -170,6 +170,9 @@ rule("full")(lambda dtype, shape, value, **more: broadcast_to(literal(value, dty
 rule("empty.memory_format", "empty_permuted", "empty_strided")(
     lambda dtype, shape, *order, **more: broadcast_to(literal(0, dtype), tuple(shape))
 )
+rule("new_empty", "new_empty_strided")(
+    lambda dtype, x, shape, *order, **more: broadcast_to(literal(0, dtype), tuple(shape))
+)
 rule("scalar_tensor")(lambda dtype, value, **more: literal(value, dtype))
 rule("full_like")(lambda dtype, x, value, **more: broadcast_to(literal(value, dtype), tuple(x.shape)))
 
