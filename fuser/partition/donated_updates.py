@@ -1,39 +1,88 @@
-"""Updates of donated arrays, as loops of one step: a loop in native code goes on in the memory of what it carries, and writes the part alone.
+"""Updates of arrays whose memory a result may take over, as steps of their own, which go on in that memory and write the part alone.
 
-In: a legal graph and the positions of the inputs that the caller gives away. Out: the graph, in which updates (`u.at[i].set(v)`,
-`lax.dynamic_update_slice`) that make a result of such an input stand by themselves (`in_place_updates.one_step`). As a part of a kernel each
-of them would copy the rest of the array to where it is already. If a call does not give the array away after all, the loop copies it first.
+In: a graph and the positions of its inputs that are given away: arguments that are donated, and what a loop carries. Out: the graph, in
+which updates (`u.at[i].set(v)`, `lax.dynamic_update_slice`) that make a result of such an input stand by themselves: where native code runs
+loops as one of one step (`in_place_updates.one_step`), where kernels write windows as such (`window_write`); and in which combinations of
+rows that do so say that they are `in_place`. As a part of a kernel each of them would copy the rest of the array to where it is already. If
+a call does not give the array away after all, it is copied first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Movement
+from fuser.ops.scatter import SCATTERS
+from fuser.ops.scatter_rows import scatter_rows_p
+from fuser.ops.window_write import window_write
+from fuser.partition.axes import Views
 from fuser.partition.group import FusionLimits
 from fuser.partition.in_place_updates import one_step
+from fuser.passes.indexing.scatter_to_update import origin
 
 LEAST = 1 << 16  # bytes of an array, below which a kernel copies it in less time than another step takes
 PARTS = 4  # of an array, of which an update writes one at most: its value is stored and read again
+_ROWS = frozenset({*SCATTERS, scatter_rows_p})
 
 
 def with_updates_in_place(graph: Graph, donated: Collection[int], limits: FusionLimits) -> Graph:
-    """The graph with updates of donated inputs in place."""
-    given = {graph.invars[n] for n in donated if graph.invars[n].aval.nbytes >= LEAST}
-    if not given or not limits.carries_in_place:
+    """The graph with updates of inputs that are given away in place, before it is legalised."""
+    windows = limits.window_writes
+    if not donated or not (windows or limits.carries_in_place):
         return graph
-    producers = graph.producers
-    apart: set[Eqn] = set()
+    given = {graph.invars[n] for n in donated if graph.invars[n].aval.nbytes >= LEAST}
+    updates = (eqn for eqn in _changing(graph, given, through=windows) if eqn.primitive.movement is Movement.UPDATE)
+    apart = {eqn for eqn in updates if _small(eqn)}
+    made = window_write if windows else one_step
+    return replace(graph, eqns=tuple(made(e) if e in apart else e for e in graph.eqns)) if apart else graph
+
+
+def with_rows_in_place(graph: Graph, donated: Collection[int], limits: FusionLimits) -> Graph:
+    """The graph whose combinations of rows say where their result may lie in the memory of an input that is given away."""
+    if not donated or scatter_rows_p not in limits.calls_in_place:
+        return graph
+    given = {graph.invars[n] for n in donated}
+    found = {eqn for eqn in _changing(graph, given, through=True) if eqn.primitive is scatter_rows_p}
+    if not found:
+        return graph
+    in_place = lambda eqn: replace(eqn, params={**eqn.params, "in_place": True})
+    return replace(graph, eqns=tuple(in_place(eqn) if eqn in found else eqn for eqn in graph.eqns))
+
+
+def _changing(graph: Graph, given: Collection[Var], through: bool) -> set[Eqn]:
+    """The updates that, one after the other, make results of inputs in `given`; with `through` there may be scatters, loops and choices
+    that do so between them, and other shapes of the array."""
+    producers, views = graph.producers, Views(graph.eqns)
+    found: set[Eqn] = set()
     for operand in graph.outvars:
         chain: list[Eqn] = []
-        while (eqn := producers.get(operand)) is not None and eqn.primitive.movement is Movement.UPDATE:
-            chain.append(eqn)
-            operand = eqn.invars[0]
+        while (before := _before(operand, producers, views, chain, through)) is not None:
+            operand = before
         if operand in given:
-            apart.update(eqn for eqn in chain if _small(eqn))
-    return replace(graph, eqns=tuple(one_step(e) if e in apart else e for e in graph.eqns)) if apart else graph
+            found.update(chain)
+    return found
+
+
+def _before(
+    operand: Operand, producers: Mapping[Operand, Eqn], views: Views, chain: list[Eqn], through: bool
+) -> Operand | None:
+    """The array that `operand` is made of by an update, which is put into the chain; None where it is made otherwise."""
+    eqn = producers.get(operand)
+    if eqn is None:
+        return None
+    if eqn.primitive.movement is Movement.UPDATE or (through and eqn.primitive in _ROWS):
+        chain.append(eqn)
+        return eqn.invars[0]
+    if not through:
+        return None
+    view = views(operand)
+    if view.dense and view.source is not None and view.source is not operand:
+        return view.source
+    start, updates = origin(operand, producers)
+    chain += updates
+    return None if start is operand else start
 
 
 def _small(eqn: Eqn) -> bool:
