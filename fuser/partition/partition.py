@@ -462,7 +462,8 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms
     eqn = group.graph.eqns[-1]
     plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, loops)
     if reason or limits.driven:
-        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, loops, changed_inputs(eqn))
+        given = changed_inputs(eqn) if limits.window_writes else ()
+        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, loops, given)
     group = replace(group, bodies=plans, reason=reason, refusal=group.reason)
     if not limits.driven:
         return group
