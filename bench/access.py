@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
+import functools
 import itertools
 import json
 import pathlib
@@ -23,9 +23,11 @@ import ml_dtypes
 import numpy as np
 
 from bench import machine
+from bench.timing import calls_per_sample, sample, take_turns
 
 SAMPLE_SECONDS = 0.002
 PAUSE_SECONDS = 0.003
+NUMPY_ROUNDS = 3  # the most: it is slow, and no yardstick
 F32, F64, I8 = "float32", "float64", "int8"
 BF16, F16, C64, BOOL, U8, I32 = "bfloat16", "float16", "complex64", "bool", "uint8", "int32"
 DTYPES = {BF16: ml_dtypes.bfloat16}
@@ -262,10 +264,10 @@ def systems(case: Case, inputs: list[np.ndarray]) -> dict[str, Callable[[], Any]
 
 def copier(size: int) -> Callable[[], Any]:
     """A copy of so many bytes, half read and half written, by all cores."""
-    from fuser.runtime import limits
+    from fuser.runtime import roofline
 
     source, target = (np.ones(max(size // 8, 16), np.float32) for _ in range(2))
-    library = limits._library()
+    library = roofline._library()
     if library is None:
         return lambda: np.copyto(target, source)
 
@@ -290,33 +292,22 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     size = int(sum(x.nbytes * s for x, s in zip(inputs, shares, strict=True))) + np.asarray(results["fuser"]).nbytes
     del results
     calls["copy"] = copier(size)
+    counts = {name: calls_per_sample(call, SAMPLE_SECONDS) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    repeats = {name: _repeats(call) for name, call in calls.items()}
-    gc.disable()
-    for turn in range(rounds):
-        order = list(calls)
-        for name in order[turn % 4 :] + order[: turn % 4]:
-            if name == "numpy" and turn >= 3:
-                continue
-            time.sleep(PAUSE_SECONDS)
-            calls[name]()
-            start = time.perf_counter()
-            for _ in range(repeats[name]):
-                calls[name]()
-            samples[name].append((time.perf_counter() - start) / repeats[name])
-    gc.enable()
+
+    def turn(name: str) -> None:
+        if name == "numpy" and len(samples[name]) >= NUMPY_ROUNDS:
+            return
+        time.sleep(PAUSE_SECONDS)
+        calls[name]()
+        samples[name].append(sample(calls[name], counts[name]))
+
+    take_turns([functools.partial(turn, name) for name in calls], rounds)
     for name, times in samples.items():
         row[name] = min(times) * 1e3
         row[f"{name} median"] = statistics.median(times) * 1e3
     row |= {"bytes": size, "share": row["copy"] / row["fuser"], "gb": size / row["fuser"] * 1e-6}
     return row | {"jax/fuser": row["jax"] / row["fuser"], "numpy/fuser": row["numpy"] / row["fuser"]}
-
-
-def _repeats(call: Callable[[], Any]) -> int:
-    call()
-    start = time.perf_counter()
-    call()
-    return max(1, int(SAMPLE_SECONDS / (time.perf_counter() - start)))
 
 
 def _agree(ours: Any, theirs: Any) -> bool:

@@ -9,6 +9,8 @@ the generated kernels are the same text: then the times differ by chance alone.
 
 from __future__ import annotations
 
+import functools
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from rich.table import Table
 import fuser
 import fuser.numpy as fnp
 from bench import report
+from bench.timing import samples
 from fuser import pallas as pl
 from fuser.trace.core import type_of
 
@@ -151,11 +154,8 @@ def measure(row: Row, rounds: int = ROUNDS) -> dict[str, Any]:
     name, hand, auto, arrays = row
     calls = [fuser.jit(hand), fuser.jit(auto)]
     found = [np.asarray(call(*arrays)) for call in calls]
-    counts = [max(1, int(SAMPLE_SECONDS / _sample(call, arrays, 1))) for call in calls]
-    times = np.empty((rounds, 2))
-    for turn in range(rounds):
-        for n in (0, 1) if turn % 2 else (1, 0):  # the second finds the arguments in the cache
-            times[turn, n] = _sample(calls[n], arrays, counts[n])
+    both = {str(n): functools.partial(call, *arrays) for n, call in enumerate(calls)}
+    times = np.array(list(samples(both, rounds, SAMPLE_SECONDS, time.process_time).values())).T
     texts = [[_code(source.text) for source in call.lower(*arrays).sources] for call in calls]
     return {
         "name": name,
@@ -165,13 +165,6 @@ def measure(row: Row, rounds: int = ROUNDS) -> dict[str, Any]:
         "difference": float(np.abs(found[0] - found[1]).max()),
         "same": texts[0] == texts[1],
     }
-
-
-def _sample(call: Callable[..., Any], arrays: tuple[np.ndarray, ...], count: int) -> float:
-    start = time.process_time()
-    for _ in range(count):
-        call(*arrays)
-    return (time.process_time() - start) / count
 
 
 def _code(text: str) -> str:
@@ -214,13 +207,11 @@ def steps(size: int = 512) -> Table:
         "8 rows a program": by_rows(size, 8),
         "array code": lambda x, y: fnp.maximum(x @ y, 0),
     }
-    calls = [fuser.jit(kernel) for kernel in kernels.values()]
-    for call in calls:
-        call(x, y)
-    counts = [max(1, int(SAMPLE_SECONDS / _sample(call, (x, y), 1))) for call in calls]
-    times = np.median([[_sample(call, (x, y), n) for call, n in zip(calls, counts)] for _ in range(ROUNDS)], 0)
+    calls = {name: functools.partial(fuser.jit(kernel), x, y) for name, kernel in kernels.items()}
+    times = samples(calls, ROUNDS, SAMPLE_SECONDS, time.process_time)
     table = Table("kernel", "ms", "GFLOP/s")
-    for name, seconds in zip(kernels, times):
+    for name, found in times.items():
+        seconds = statistics.median(found)
         table.add_row(name, f"{seconds * 1e3:.2f}", f"{2 * size**3 / seconds / 1e9:.1f}")
     return table
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine, report
+from bench.timing import calls_per_sample, sample, take_turns
 
 SAMPLE_SECONDS = 0.004
 NEW_SIZES = "a new size of softmax"  # what it costs beyond a call of a size that was there before
@@ -105,6 +106,11 @@ class Entry:
     calls: int = 1
     samples: list[float] = field(default_factory=list)
 
+    def turn(self) -> None:
+        """Take a sample behind a call that is not timed."""
+        self.call()
+        self.samples.append(sample(self.call, self.calls, wait=self.wait))
+
 
 def prepare(system: str, case: Case) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """A function without arguments that makes the call, and one that waits for its result."""
@@ -154,7 +160,7 @@ def measure(case: Case, systems: list[str], rounds: int) -> list[dict[str, Any]]
             values = [np.asarray(leaf) for leaf in _leaves(result)]
             wanted = values if wanted is None else wanted
             row["correct"] = all(np.allclose(a, b) for a, b in zip(values, wanted, strict=True))
-            entries.append(Entry(system, call, wait, row, _calls_per_sample(call, wait)))
+            entries.append(Entry(system, call, wait, row, calls_per_sample(call, SAMPLE_SECONDS, wait=wait)))
         except Exception as error:
             row["failure"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
     _rounds(entries, rounds)
@@ -197,32 +203,8 @@ def _leaves(tree: Any) -> list[Any]:
     return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, (tuple, list)) else [tree]
 
 
-def _calls_per_sample(call: Callable[[], Any], wait: Callable[[Any], Any]) -> int:
-    calls = 10
-    while (spent := _sample(call, wait, calls) * calls) < SAMPLE_SECONDS:
-        calls = max(2 * calls, int(calls * SAMPLE_SECONDS / max(spent, 1e-7)))
-    return calls
-
-
-def _sample(call: Callable[[], Any], wait: Callable[[Any], Any], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        result = call()
-    wait(result)
-    return (time.perf_counter() - start) / calls
-
-
 def _rounds(entries: list[Entry], rounds: int) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        for turn in range(rounds):
-            shift = turn % max(1, len(entries))
-            for entry in entries[shift:] + entries[:shift]:
-                entry.call()
-                entry.samples.append(_sample(entry.call, entry.wait, entry.calls))
-    finally:
-        gc.enable()
+    take_turns([entry.turn for entry in entries], rounds)
     for entry in entries:
         low, middle, high = statistics.quantiles(entry.samples, n=4, method="inclusive")
         entry.row |= {"median_s": middle, "min_s": min(entry.samples), "q1_s": low, "q3_s": high}

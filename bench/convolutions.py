@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from bench.timing import CLOCKS, Call, Clock, samples
+
 SAMPLE_SECONDS = 0.02  # a sample holds enough calls to last this long
 TOLERANCE = 1e-4  # of the largest magnitude
 KINDS = ("forward", "epilogue", "prologue", "input", "kernel")
 Arrays = tuple[np.ndarray, ...]
-Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -228,35 +229,21 @@ def systems(names: Sequence[str]) -> dict[str, Callable[[Case], Call]]:
     return found
 
 
-def measure(
-    case: Case, prepared: dict[str, Callable[[Case], Call]], rounds: int, clock: Callable[[], float]
-) -> dict[str, Any]:
+def measure(case: Case, prepared: dict[str, Callable[[Case], Call]], rounds: int, clock: Clock) -> dict[str, Any]:
     """One row: each system's median seconds, its first call's, and the largest difference between fuser's result and JAX's."""
     calls = {name: prepare(case) for name, prepare in prepared.items()}
     row: dict[str, Any] = {**vars(case.layer), "layout": case.layout, "batch": case.batch, "kind": case.kind}
-    results, counts, seconds, first = {}, {}, {name: [] for name in calls}, {}
+    results, first = {}, {}
     for name, call in calls.items():
         start = time.perf_counter()
         results[name] = call()
         first[name] = time.perf_counter() - start
-        counts[name] = max(1, int(SAMPLE_SECONDS / max(_once(call, clock), 1e-7)))
     if {"fuser", "jax"} <= set(results):
         ours, theirs = (np.asarray(results[name]) for name in ("fuser", "jax"))
         row["difference"] = float(abs(ours - theirs).max() / abs(theirs).max())
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = clock()
-            for _ in range(counts[name]):
-                call()
-            seconds[name].append((clock() - start) / counts[name])
+    seconds = samples(calls, rounds, SAMPLE_SECONDS, clock)
     row["seconds"] = {name: statistics.median(found) for name, found in seconds.items()}
     return row | {"first": first, "flops": case.layer.flops(case.batch)}
-
-
-def _once(call: Call, clock: Callable[[], float]) -> float:
-    start = clock()
-    call()
-    return clock() - start
 
 
 def line(case: Case, row: dict[str, Any]) -> str:
@@ -282,10 +269,9 @@ def main() -> None:
         "--json", type=pathlib.Path, help='a file for the rows, with the machine\'s description ("-" for nowhere)'
     )
     options = parser.parse_args()
-    clock = time.perf_counter
+    clock = CLOCKS["processor" if options.threads == 1 else "wall"]
     if options.threads:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
-        clock = time.process_time if options.threads == 1 else clock
     prepared = systems(
         options.systems.split(",")
     )  # after the processors are fixed: libraries count them when they load

@@ -12,7 +12,6 @@ import json
 import math
 import pathlib
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +21,10 @@ from rich.table import Table
 
 from bench import machine
 from bench.sharded_programs import PROGRAMS, mesh_of
+from bench.timing import CLOCKS, Clock, samples
 
 DEVICES = (2, 4, 8)
+SAMPLE_SECONDS = 0.02
 CALL = "call with 64 elements"
 
 
@@ -34,21 +35,7 @@ def call(lib: Any, count: int, scale: int = 1) -> Any:
     return lib.jit(lambda a: a * 2 + 1), (x,)
 
 
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
-
-
-def sampled(
-    built: Any, wait: Callable[[Any], Any], calls: int, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """Seconds of one call, over several."""
-    function, args = built
-    start = clock()
-    for _ in range(calls):
-        wait(function(*args))
-    return (clock() - start) / calls
-
-
-def measure(name: str, count: int, scale: int, rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
+def measure(name: str, count: int, scale: int, rounds: int, clock: Clock) -> dict[str, Any]:
     """One program on so many devices by both systems."""
     import jax
 
@@ -57,21 +44,20 @@ def measure(name: str, count: int, scale: int, rounds: int, clock: Callable[[], 
     program = call if name == CALL else PROGRAMS[name]
     built = {"fuser": program(fuser, count, scale), "jax": program(jax, count, scale)}
     waits = {"fuser": fuser.block_until_ready, "jax": jax.block_until_ready}
-    for system, wait in waits.items():
-        sampled(built[system], wait, 3)
-    calls = max(1, int(0.02 / max(sampled(built[s], w, 2) for s, w in waits.items())))
-    samples: dict[str, list[float]] = {"fuser": [], "jax": []}
-    for number in range(rounds):
-        for system in ("fuser", "jax") if number % 2 else ("jax", "fuser"):
-            samples[system].append(sampled(built[system], waits[system], calls, clock))
-    medians = {system: statistics.median(values) for system, values in samples.items()}
+    calls = {system: _call(*built[system], waits[system]) for system in built}
+    found = samples(calls, rounds, SAMPLE_SECONDS, clock)
+    medians = {system: statistics.median(values) for system, values in found.items()}
     return {
         "program": name,
         "devices": count,
         **medians,
         "ratio": medians["fuser"] / medians["jax"],
-        "samples": samples,
+        "samples": found,
     }
+
+
+def _call(function: Any, arguments: Any, wait: Callable[[Any], Any]) -> Callable[[], Any]:
+    return lambda: wait(function(*arguments))
 
 
 def main() -> int:

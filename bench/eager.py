@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine, report
-from bench.calls import Entry, _calls_per_sample, _leaves, _rounds
+from bench.calls import SAMPLE_SECONDS, Entry, _leaves, _rounds
+from bench.timing import calls_per_sample
 
 ELEMENTS = 64
 EACH, MEAN = 1.0, 0.7  # of JAX's time: what each function, and the geometric mean of all, may cost
@@ -131,7 +132,7 @@ def measure(name: str, systems: list[str], rounds: int) -> list[dict[str, Any]]:
             values = [_plain(system, leaf) for leaf in _leaves(result)]
             wanted = values if wanted is None else wanted
             row["correct"] = all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(values, wanted, strict=True))
-            entries.append(Entry(system, call, wait, row, _calls_per_sample(call, wait)))
+            entries.append(Entry(system, call, wait, row, calls_per_sample(call, SAMPLE_SECONDS, wait=wait)))
         except Exception as error:
             row["failure"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
     _rounds(entries, rounds)

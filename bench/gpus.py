@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bench.sharded_programs import PROGRAMS, Program
+from bench.timing import sample
 
 NAMES = [
     "device_put",
@@ -49,14 +50,7 @@ def seconds(function: Any, args: Any, wait: Any, rounds: int) -> float:
     """The median of a step, of which several are under way."""
     for _ in range(3):
         wait(function(*args))
-    samples = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(5):
-            result = function(*args)
-        wait(result)
-        samples.append((time.perf_counter() - start) / 5)
-    return statistics.median(samples)
+    return statistics.median(sample(lambda: function(*args), 5, wait=wait) for _ in range(rounds))
 
 
 def row(name: str, program: Program, count: int, options: argparse.Namespace, jax: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ first steps 1.0 in the mean. With --one-core both are pinned to one core and pro
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -17,18 +16,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench import machine
+from bench import report
+from bench.timing import CLOCKS, sample
 from bench.traps import _difference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
 SYSTEMS = ("fuser", "jax")
 SAMPLE_SECONDS = 0.1
 LIMITS = {"steps": 0.8, "step": 1.3, "first": 1.0}
@@ -47,27 +45,28 @@ def serve(system: str, name: str, path: str, one_core: bool) -> None:
     import jax
 
     jax.block_until_ready(jax.jit(lambda x: x * 2 + 1)(np.ones(4, np.float32)))
-    start = _clock(one_core)
+    clock = CLOCKS["processor" if one_core else "wall"]
+    start = clock()
     step, state = PROGRAMS[name]()
     state = jax.block_until_ready(step(state))
-    first = _clock(one_core) - start
+    first = clock() - start
     np.savez(path, *[np.asarray(leaf) for leaf in map(_plain, jax.tree_util.tree_leaves(state)) if leaf is not None])
     print(json.dumps({"first": first}), flush=True)
-    state, calls = jax.block_until_ready(step(state)), 1
-    start = _clock(one_core)
-    jax.block_until_ready(step(state))
-    calls = max(1, min(1000, int(SAMPLE_SECONDS / max(_clock(one_core) - start, 1e-6))))
-    for _ in sys.stdin:
-        start, current = _clock(one_core), state
-        for _ in range(calls):
+    state = jax.block_until_ready(step(state))
+
+    def steps(count: int) -> float:
+        current = state
+
+        def once() -> Any:
+            nonlocal current
             current = step(current)
-        jax.block_until_ready(current)
-        print(json.dumps({"seconds": (_clock(one_core) - start) / calls}), flush=True)
+            return current
 
+        return sample(once, count, clock, jax.block_until_ready)
 
-def _clock(one_core: bool) -> float:
-    children = os.times()
-    return time.process_time() + children.children_user + children.children_system if one_core else time.perf_counter()
+    calls = max(1, min(1000, int(SAMPLE_SECONDS / max(steps(1), 1e-6))))
+    for _ in sys.stdin:
+        print(json.dumps({"seconds": steps(calls)}), flush=True)
 
 
 def _plain(leaf: Any) -> Any:
@@ -162,19 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in chosen:
         rows.append(measure(name, options.rounds, options.one_core))
         print(_words(rows[-1]), file=sys.stderr, flush=True)
-    if options.json != "-":
-        path = (
-            pathlib.Path(options.json)
-            if options.json
-            else RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-libraries.json"
-        )
-        document = {
-            "machine": machine.describe(gpu=False),
-            "one_core": options.one_core,
-            "limits": LIMITS,
-            "rows": rows,
-        }
-        path.write_text(json.dumps(document, indent=1) + "\n")
+    report.save("libraries", options.json, {"one_core": options.one_core, "limits": LIMITS, "rows": rows})
     return _print(rows)
 
 

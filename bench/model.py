@@ -8,9 +8,7 @@ costs of scalar operations are made of.
 from __future__ import annotations
 
 import argparse
-import datetime
 import functools
-import json
 import os
 import sys
 import time
@@ -21,8 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench import machine
-from bench.traps import RESULTS
+from bench import report
 
 LEAST_SECONDS = 10e-6  # of a kernel: below, a call from Python and a clock are what is measured
 SHOWN = 12  # kernels that stray most
@@ -204,12 +201,8 @@ def _report(found: dict[str, list[dict[str, Any]]], path: str | None) -> None:
         ratio = f"{row['measured'] / row['estimated']:.2f}"
         worst.add_row(ratio, f"{row['measured'] * 1e6:.0f} µs", row["limiter"], row["kernel"], row["program"])
     Console().print(table, worst)
-    if path == "-":
-        return
-    target = path or str(RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-model.json")
-    with open(target, "w") as file:
-        json.dump({"machine": machine.describe(False), "summary": tables, "rows": rows}, file, indent=1)
-    print(f"written to {target}")
+    if (target := report.save("model", path, {"summary": tables, "rows": rows})) is not None:
+        print(f"written to {target}")
 
 
 if __name__ == "__main__":

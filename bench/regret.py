@@ -10,25 +10,21 @@ processor time counts, which says more on a busy machine.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
+import functools
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench import machine
+from bench import report
 from bench.random_programs import RandomProgram, draw
-from bench.traps import RESULTS
+from bench.timing import CLOCKS, Clock, calls_per_sample, sample, take_turns
 
-Clock = Callable[[], float]
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 SAMPLE_SECONDS = 0.01
 SURE, MORE = 1.05, 4  # a regret up to which it is believed at once, and times the rounds that are measured for others
 TOLERANCE = 2e-3
@@ -66,14 +62,6 @@ def _wait(results: Any) -> None:
             result.block_until_ready()
 
 
-def _sample(function: Any, arguments: Any, calls: int, clock: Clock) -> float:
-    start = clock()
-    for _ in range(calls):
-        results = function(*arguments)
-    _wait(results)
-    return (clock() - start) / calls
-
-
 def measure(program: RandomProgram, rounds: int, beside_jax: bool, clock: Clock = time.perf_counter) -> dict[str, Any]:
     """The program's row: seconds by setting, regret, and the ratio to JAX."""
     import fuser.numpy as fnp
@@ -87,15 +75,15 @@ def measure(program: RandomProgram, rounds: int, beside_jax: bool, clock: Clock 
 
         systems["jax"], given["jax"] = _jax(program), tuple(jnp.asarray(a) for a in program.arguments)
         row["error"] = _difference(systems["-1"](*arguments), systems["jax"](*given["jax"]))
-    calls = {}
-    for name, system in systems.items():
-        _sample(system, given[name], 1, clock)
-        calls[name] = max(1, min(200, int(SAMPLE_SECONDS / max(_sample(system, given[name], 1, clock), 1e-6))))
+    calls = {name: functools.partial(system, *given[name]) for name, system in systems.items()}
+    counts = {name: calls_per_sample(call, SAMPLE_SECONDS, clock, _wait) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in systems}
-    for turns in (rounds, MORE * rounds):
-        for _ in range(turns):
-            for name, system in systems.items():
-                samples[name].append(_sample(system, given[name], calls[name], clock))
+
+    def turn(name: str) -> None:
+        samples[name].append(sample(calls[name], counts[name], clock, _wait))
+
+    for more in (rounds, MORE * rounds):
+        take_turns([functools.partial(turn, name) for name in systems], more)
         seconds = {name: min(s) for name, s in samples.items()}
         ours = {name: s for name, s in seconds.items() if name != "jax"}
         row["regret"] = seconds["-1"] / min(ours.values())
@@ -169,13 +157,8 @@ def _report(rows: list[dict[str, Any]], path: str | None, clock: str) -> None:
         slower,
     )
     Console().print(table)
-    if path == "-":
-        return
-    stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
-    target = path or str(RESULTS / f"{stamp}-regret.json")
-    with open(target, "w") as file:
-        json.dump({"machine": machine.describe(False), "clock": clock, "rows": rows}, file, indent=1)
-    print(f"written to {target}")
+    if (target := report.save("regret", path, {"clock": clock, "rows": rows})) is not None:
+        print(f"written to {target}")
 
 
 if __name__ == "__main__":

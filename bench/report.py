@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,7 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bench import machine
+
 Row = dict[str, Any]
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 COLOURS = {"PASS": "green", "FASTER": "green", "MISS": "red", "SLOWER": "red", "SAME": "dim", "NOT MEASURED": "yellow"}
 
 
@@ -18,6 +23,15 @@ def open_console() -> Console:
     """A console for the tables; 150 columns wide where the output is a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=150)
+
+
+def save(suite: str, path: str | pathlib.Path | None, facts: dict[str, Any], gpu: bool = False) -> pathlib.Path | None:
+    """Write a run's facts beside the machine's description, as JSON: to `path`, else bench/results/DATE-SUITE.json; "-" is nowhere."""
+    if str(path) == "-":
+        return None
+    target = pathlib.Path(path or RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-{suite}.json")
+    target.write_text(json.dumps({"machine": machine.describe(gpu), **facts}, indent=1) + "\n")
+    return target
 
 
 def seconds(value: float) -> str:

@@ -27,6 +27,7 @@ from rich.table import Table
 import fuser
 import fuser.numpy as fnp
 from bench import machine
+from bench.timing import sample
 from fuser import NamedSharding, P
 from fuser.parallel.network import LINKS, Link, Network
 from fuser.parallel.planning import MACHINES, DevicePlan, Machine, plan
@@ -58,14 +59,9 @@ def shapes(count: int, rows: int = ROWS, width: int = WIDTH, hidden: int = HIDDE
 
 def seconds(call: Callable[[], Any], calls: int = 4, rounds: int = 9) -> float:
     """Processor seconds of this process for a call: the median over rounds."""
-    fuser.block_until_ready([call(), call()])
-    found = []
-    for _ in range(rounds):
-        start = time.process_time()
-        for _ in range(calls):
-            fuser.block_until_ready(call())
-        found.append((time.process_time() - start) / calls)
-    return statistics.median(found)
+    ready = lambda: fuser.block_until_ready(call())
+    sample(ready, 2)
+    return statistics.median(sample(ready, calls, time.process_time) for _ in range(rounds))
 
 
 def run_here(count: int) -> dict[str, Any]:

@@ -12,7 +12,6 @@ compilation 0.5 in the mean.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -21,16 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import machine
+from bench import report
+from bench.timing import CLOCKS, Clock, samples
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
 SYSTEMS = ("eager", "inductor", "fuser")
 MODES = ("inference", "training")
 SAMPLE_SECONDS = 0.1
@@ -92,26 +90,15 @@ def _error(found: dict[str, Any], wanted: dict[str, Any]) -> float:
     return max(float((found[key] - value).abs().max()) for key, value in wanted.items()) / scale
 
 
-def _timed(steps: dict[str, Any], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+def _timed(steps: dict[str, Any], rounds: int, clock: Clock) -> dict[str, float]:
     """Seconds of a step of each system, which take turns: medians."""
-    counts, samples = {}, {system: [] for system in steps}  # type: ignore[var-annotated]
-    for system, step in steps.items():
-        step()
-        start = clock()
-        step()
-        counts[system] = max(1, int(SAMPLE_SECONDS / max(clock() - start, 1e-6)))
-    for turn in range(rounds):
-        for system in SYSTEMS if turn % 2 else SYSTEMS[::-1]:
-            start = clock()
-            for _ in range(counts[system]):
-                steps[system]()
-            samples[system].append((clock() - start) / counts[system])
-    return {system: statistics.median(values) for system, values in samples.items()}
+    found = samples(steps, rounds, SAMPLE_SECONDS, clock)
+    return {system: statistics.median(values) for system, values in found.items()}
 
 
-def _clock(options: argparse.Namespace) -> Callable[[], float]:
+def _clock(options: argparse.Namespace) -> Clock:
     if options.device == "cpu":
-        return _processor_seconds if options.threads == 1 else time.perf_counter
+        return CLOCKS["processor" if options.threads == 1 else "wall"]
     import torch
 
     def synchronised() -> float:
@@ -119,11 +106,6 @@ def _clock(options: argparse.Namespace) -> Callable[[], float]:
         return time.perf_counter()
 
     return synchronised
-
-
-def _processor_seconds() -> float:
-    children = os.times()
-    return time.process_time() + children.children_user + children.children_system
 
 
 def measure(name: str, mode: str, options: argparse.Namespace, seconds: float | None = None) -> dict[str, Any]:
@@ -186,11 +168,8 @@ def main(arguments: list[str] | None = None) -> int:
             if options.rows:
                 with open(options.rows, "a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
-    if options.json != "-":
-        path = RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-torch.json"
-        described = machine.describe(gpu=options.device == "cuda")
-        document = {"machine": described, "limits": LIMITS, "short": options.short, "rows": rows}
-        (pathlib.Path(options.json) if options.json else path).write_text(json.dumps(document, indent=1) + "\n")
+    facts = {"limits": LIMITS, "short": options.short, "rows": rows}
+    report.save("torch", options.json, facts, gpu=options.device == "cuda")
     return _print(rows, options.device)
 
 

@@ -18,11 +18,13 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Program:
-    """A function that the library jits, its arguments as NumPy arrays (or lists of them), and what tells it from others of its line."""
+    """A function that the library jits, its arguments as NumPy arrays (or lists of them), and what tells it from others of its line.
+    One that `donates` gives its first argument away, and its result is the next call's."""
 
     label: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    donates: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def lines(module: str) -> dict[str, Line]:
         Line("searches, scans and scatters", 0.9, lambda r, n: _searches(library, r, n)),
         Line("reductions over several axes", 0.9, lambda r, n: _several_axes(library, r, n)),
         Line("histograms and small products in loops", 0.9, lambda r, n: _small_products(library, r, n)),
+        Line("nested loops that change arrays", 1.0, lambda r, n: _nested_loops(library, r, n)),
+        Line("updates of donated arrays", 1.0, lambda r, n: _donated(library, r, n)),
         Line("signals and updates beside NumPy", 1 / 1.2, lambda r, n: _beside_numpy(library, r, n), "numpy"),
     ]
     return {line.name: line for line in made if module in ("fuser", line.peer)}
@@ -417,6 +421,127 @@ def _small_products(l: Library, random: np.random.Generator, number: int) -> Pro
     ]
     name, function, arguments = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
+
+
+def _nested_loops(l: Library, random: np.random.Generator, number: int) -> Program:
+    n = near(random, of(number, (1_000, 3_000, 300)))
+    sorting = np.arange(n, dtype=np.float32) + normal(random, n) * 3
+    pairs = random.integers(0, n, (n // 2, 2)).astype(np.int32)
+    keys = random.random(n).astype(np.float32)
+    side = near(random, 200)
+    a, costs = (
+        normal(random, side, side) + side * np.eye(side, dtype=np.float32),
+        random.random((side, side)).astype(np.float32),
+    )
+
+    def insertion(x: Any) -> Any:
+        def insert(i: Any, x: Any) -> Any:
+            value = x[i]
+
+            def shift(c: Any) -> Any:
+                x, j = c
+                return x.at[j].set(x[j - 1]), j - 1
+
+            x, j = l.lax.while_loop(lambda c: (c[1] > 0) & (c[0][c[1] - 1] > value), shift, (x, i))
+            return x.at[j].set(value)
+
+        return l.lax.fori_loop(1, n, insert, x)
+
+    def joined(pairs: Any) -> Any:
+        def root(parents: Any, i: Any) -> Any:
+            return l.lax.while_loop(lambda i: parents[i] != i, lambda i: parents[i], i)
+
+        def join(parents: Any, pair: Any) -> tuple[Any, None]:
+            return parents.at[root(parents, pair[0])].set(root(parents, pair[1])), None
+
+        return l.lax.scan(join, l.np.arange(n, dtype="int32"), pairs)[0]
+
+    def heap(keys: Any) -> Any:
+        def push(i: Any, heap: Any) -> Any:
+            def up(c: Any) -> Any:
+                heap, j = c
+                k = (j - 1) // 2
+                a, b = heap[j], heap[k]
+                return heap.at[j].set(b).at[k].set(a), k
+
+            later = lambda c: (c[1] > 0) & (c[0][c[1]] < c[0][l.np.maximum(c[1] - 1, 0) // 2])
+            return l.lax.while_loop(later, up, (heap.at[i].set(keys[i]), i))[0]
+
+        return l.lax.fori_loop(0, n, push, l.np.full(n, np.inf, "float32"))
+
+    def elimination(a: Any) -> Any:
+        def column(k: Any, a: Any) -> Any:
+            def row(i: Any, a: Any) -> Any:
+                factor = a[i, k] / a[k, k]
+                return a.at[i].add(-factor * l.np.where(l.np.arange(side) >= k, a[k], 0))
+
+            return l.lax.fori_loop(k + 1, side, row, a)
+
+        return l.lax.fori_loop(0, side - 1, column, a)
+
+    def path(costs: Any) -> Any:
+        def row(i: Any, best: Any) -> Any:
+            def cell(j: Any, best: Any) -> Any:
+                before = l.np.minimum(l.np.minimum(best[i - 1, j], best[i, j - 1]), best[i - 1, j - 1])
+                return best.at[i, j].set(costs[i, j] + before)
+
+            return l.lax.fori_loop(1, side, cell, best)
+
+        return l.lax.fori_loop(1, side, row, costs)
+
+    def sieve(x: Any) -> Any:
+        def strike(p: Any, alive: Any) -> Any:
+            off = lambda c: (c[0].at[c[1]].set(False), c[1] + p)
+            marked = l.lax.while_loop(lambda c: c[1] < n, off, (alive, p * p))[0]
+            return l.np.where(alive[p], marked, alive)
+
+        return l.lax.fori_loop(2, int(n**0.5) + 1, strike, x > -1)
+
+    def bubbled(x: Any) -> Any:
+        def swap(j: Any, x: Any) -> Any:
+            a, b = x[j], x[j + 1]
+            return x.at[j].set(l.np.minimum(a, b)).at[j + 1].set(l.np.maximum(a, b))
+
+        return l.lax.fori_loop(0, 20, lambda i, x: l.lax.fori_loop(0, n - 1 - i, swap, x), x)
+
+    forms: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = [
+        ("insertion sort", insertion, (sorting,)),
+        ("union-find", joined, (pairs,)),
+        ("heap", heap, (keys,)),
+        ("elimination by rows", elimination, (a,)),
+        ("cheapest path", path, (costs,)),
+        ("sieve", sieve, (keys,)),
+        ("bubble passes", bubbled, (sorting,)),
+    ]
+    name, function, arguments = of(number, forms)
+    return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
+
+
+def _donated(l: Library, random: np.random.Generator, number: int) -> Program:
+    rows, columns = near(random, 2_000), near(random, 2_000)
+    x, row, column = normal(random, rows, columns), normal(random, columns), normal(random, rows)
+    window, few = normal(random, rows // 3, columns // 4), normal(random, 50, columns)
+    place = np.asarray(random.integers(0, rows), np.int32)
+    places = random.integers(0, rows, 50).astype(np.int32)
+
+    def walk(x: Any, row: Any) -> Any:
+        step = lambda i, x: x.at[i, : columns // 2].set(row[: columns // 2] * i)
+        return l.lax.fori_loop(0, 100, step, x)
+
+    forms: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = [
+        ("row", lambda x, r, i: x.at[i].set(r * 2), (row, place)),
+        ("column", lambda x, c: x.at[:, 3].set(c + 1), (column,)),
+        ("window", lambda x, w: l.lax.dynamic_update_slice(x, w * 2 + 1, (rows // 5, columns // 7)), (window,)),
+        ("window at an index", lambda x, w, i: l.lax.dynamic_update_slice(x, w - 1, (i, i)), (window, place)),
+        ("rows at indices", lambda x, f, i: x.at[i].set(f), (few, places)),
+        ("half of the rows", lambda x, r: x.at[: rows // 2].set(x[: rows // 2] * 0.5 + r), (row,)),
+        ("every other column", lambda x, c: x.at[:, ::2].set(c[:, None]), (column,)),
+        ("element", lambda x, i: x.at[i, i].set(1.0), (np.minimum(place, columns - 1),)),
+        ("rows in a loop", walk, (row,)),
+        ("window of its own", lambda x: x.at[10:-10, 10:200].set(l.np.tanh(x[10:-10, 10:200])), ()),
+    ]
+    name, function, arguments = of(number, forms)
+    return Program(f"{name} of {rows}×{columns}", function, (x, *arguments), True)
 
 
 def _beside_numpy(l: Library, random: np.random.Generator, number: int) -> Program:

@@ -54,18 +54,17 @@ def program_of(module: str, name: str, number: int, seed: int) -> tuple[Line, Pr
 def serve(module: str, seed: int, one_core: bool) -> None:
     """A system's process: reads [line, number] or null, and answers with the seconds of a first call or of one call."""
     clock = time.process_time if one_core else time.perf_counter
-    jitted: Any = None
-    arguments: Any = ()
+    call: Callable[[], Any] = lambda: None
     for request in map(json.loads, sys.stdin):
         try:
             if request is None:
-                print(json.dumps({"seconds": _seconds(jitted, arguments, clock)}), flush=True)
+                print(json.dumps({"seconds": _seconds(call, clock)}), flush=True)
                 continue
             name, number, path = request
             line, program = program_of(module, name, number, seed)
-            jitted, arguments = _prepared(module, line, program)
+            call = _prepared(module, line, program)
             start = time.perf_counter()
-            results = _wait(jitted(*arguments))
+            results = _wait(call())
             first = time.perf_counter() - start
             np.savez(path, *[np.asarray(r) for r in results])
             print(json.dumps({"first": first, "label": program.label}), flush=True)
@@ -73,13 +72,26 @@ def serve(module: str, seed: int, one_core: bool) -> None:
             print(json.dumps({"error": f"{type(error).__name__}: {error}"[:500]}), flush=True)
 
 
-def _prepared(module: str, line: Line, program: Program) -> tuple[Any, Any]:
+def _prepared(module: str, line: Line, program: Program) -> Callable[[], Any]:
+    """What calls the program; what it gives away is then what the call before has made of it."""
     if module == "numpy":
-        return program.function, program.arguments
+        return lambda: program.function(*program.arguments)
     library = __import__(module)
     if line.peer == "numpy":
-        return library.accelerate(program.function), program.arguments
-    return library.jit(program.function), library.tree_util.tree_map(library.numpy.asarray, program.arguments)
+        accelerated = library.accelerate(program.function)
+        return lambda: accelerated(*program.arguments)
+    arguments = library.tree_util.tree_map(library.numpy.asarray, program.arguments)
+    if not program.donates:
+        jitted = library.jit(program.function)
+        return lambda: jitted(*arguments)
+    updated, array, rest = library.jit(program.function, donate_argnums=0), arguments[0], arguments[1:]
+
+    def call() -> Any:
+        nonlocal array
+        array = updated(array, *rest)
+        return array
+
+    return call
 
 
 def _wait(results: Any) -> list[Any]:
@@ -91,13 +103,13 @@ def _wait(results: Any) -> list[Any]:
     return leaves
 
 
-def _seconds(function: Any, arguments: Any, clock: Callable[[], float]) -> float:
+def _seconds(call: Callable[[], Any], clock: Callable[[], float]) -> float:
     start = clock()
-    _wait(function(*arguments))
+    _wait(call())
     calls = max(1, min(1_000, int(SAMPLE_SECONDS / max(clock() - start, 1e-7))))
     start = clock()
     for _ in range(calls):
-        results = function(*arguments)
+        results = call()
     _wait(results)
     return (clock() - start) / calls
 

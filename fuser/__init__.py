@@ -141,7 +141,7 @@ _LATER = {
     "float0": "fuser.dtypes",
     "triton_call": "fuser.api.triton_call",
     "fwd_and_bwd": "fuser.api.forward_backward",
-    "live_arrays": "fuser.runtime.living",
+    "live_arrays": "fuser.runtime.live_arrays",
     **dict.fromkeys(("host_count", "host_id", "host_ids", "memory", "process_indices"), "fuser.parallel.arrays"),
     **dict.fromkeys(("get_abstract_mesh", "get_mesh", "use_abstract_mesh"), "fuser.parallel.mesh"),
     **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),

@@ -17,8 +17,8 @@ from fuser.legalise.platform import on_platform
 from fuser.partition.group import Plan
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
-from fuser.runtime.collection import no_collection
 from fuser.runtime.executable import Executable
+from fuser.runtime.garbage_collection import no_collection
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,31 @@ from typing import Any
 
 from fuser.jax_settings import FIXED, FIXED_BARE, TRANSLATED, WITHOUT_EFFECT
 
+_WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "": False,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
 
 def _boolean(text: str) -> bool:
-    return text.strip().lower() in ("1", "true", "yes", "on")
+    try:
+        return _WORDS[text.strip().lower()]
+    except KeyError:
+        raise ValueError("no truth value") from None
+
+
+_KINDS: dict[Callable[[str], Any], str] = {
+    int: "an integer",
+    float: "a number",
+    _boolean: "1, true, yes, on, 0, false, no or off",
+}
 
 
 def _cache_home() -> str:
@@ -222,9 +244,13 @@ class Config:
         if text is None:
             return _cache_home() if name == "cache_dir" else default
         try:
-            return _checked(name, read(text))
+            value = read(text)
         except ValueError:
-            raise ValueError(f"{variable}={text!r} is not {read.__name__.strip('_')}; unset it or correct it") from None
+            raise ValueError(f"{variable}={text!r} is not {_KINDS[read]}; unset it or correct it") from None
+        try:
+            return _checked(name, value)
+        except ValueError as error:
+            raise ValueError(f"{variable}: {error}; unset it or correct it") from None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -360,6 +386,15 @@ config = Config()
 def environment(name: str) -> str | None:
     """A variable of the surrounding system (PATH, DISPLAY, ...) that is no setting of fuser."""
     return os.environ.get(name)
+
+
+def unknown_variables() -> dict[str, str]:
+    """Variables of fuser's prefix that are no setting, which nothing reads, each with the setting that it may be meant for, or ""."""
+    import difflib
+
+    known = [variable for variable, _, _ in FLAGS.values()]
+    found = sorted(name for name in os.environ if name.startswith("FUSER_") and name not in known)
+    return {name: next(iter(difflib.get_close_matches(name, known, 1)), "") for name in found}
 
 
 def whole_environment() -> dict[str, str]:

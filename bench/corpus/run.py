@@ -8,14 +8,9 @@ and processor time counts, compilers' among it.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import pathlib
-import random
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -24,13 +19,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench import machine
+from bench import report as bench_report
 from bench.corpus import FIELDS
 from bench.corpus.case import Case
 from bench.corpus.check import copied, difference, restore
 from bench.systems import fresh_caches
+from bench.timing import CLOCKS, take_turns
 
-RESULTS = pathlib.Path(__file__).resolve().parent.parent / "results"
 ONE_CORE = {"FUSER_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1"}
 FLOOR = 0.87  # of NumPy's speed
 WARM_CALLS = 8
@@ -61,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         for field, case in chosen:
             rows.append({"field": field} | measure(case, options))
             print(_words(rows[-1]), file=sys.stderr, flush=True)
-    _write(rows, options)
+    bench_report.save("corpus", options.json, {"seed": options.seed, "one_core": options.one_core, "rows": rows})
     return report(rows, Console())
 
 
@@ -75,13 +70,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--one-core", action="store_true", help="one core, and processor time")
     parser.add_argument("--json", metavar="PATH", help='where the results go (default: bench/results; "-" for nowhere)')
     return parser
-
-
-def _clock(one_core: bool) -> float:
-    if not one_core:
-        return time.perf_counter()
-    children = os.times()
-    return time.process_time() + children.children_user + children.children_system
 
 
 def _start_compilers(options: Any) -> None:
@@ -99,6 +87,7 @@ def measure(case: Case, options: Any) -> dict[str, Any]:
     """A function's row: seconds of a first and of a warm call of each system, or in what it failed."""
     import fuser
 
+    clock = CLOCKS["processor" if options.one_core else "wall"]
     pristine = case.make(np.random.default_rng(options.seed), case.size)
     row: dict[str, Any] = {"name": case.name, "numexpr": bool(case.numexpr)}
     systems: dict[str, Callable[..., Any]] = {"numpy": case.function, "fuser": fuser.accelerate(case.function)}
@@ -109,9 +98,9 @@ def measure(case: Case, options: Any) -> dict[str, Any]:
     for name, function in systems.items():
         given = copied(pristine)
         try:
-            start = _clock(options.one_core)
+            start = clock()
             result = function(*given)
-            row[f"{name}_first_s"] = _clock(options.one_core) - start
+            row[f"{name}_first_s"] = clock() - start
             wanted = (result, given) if wanted is None else wanted
             words = _compared(name, (result, given), wanted)
             for _ in range(2):
@@ -146,7 +135,7 @@ def _compared(system: str, found: Any, wanted: Any) -> str | None:
 
 def _timed(ready: dict[str, Any], pristine: Any, options: Any) -> dict[str, Any]:
     """The median seconds of a warm call of each system."""
-    clock = time.process_time if options.one_core else time.perf_counter
+    clock = CLOCKS["processor" if options.one_core else "wall"]
 
     def call(name: str) -> float:
         function, given = ready[name]
@@ -164,11 +153,7 @@ def _timed(ready: dict[str, Any], pristine: Any, options: Any) -> dict[str, Any]
     slowest = max(call(name) for name in ready)
     rounds = max(3, min(options.rounds * (10 if slowest < 1e-3 else 1), int(ROUND_SECONDS / slowest)))
     samples: dict[str, list[float]] = {name: [] for name in ready}
-    for turn in range(rounds):
-        for name in random.Random(turn).sample(
-            list(ready), len(ready)
-        ):  # a library's threads spin for a while after its call
-            samples[name].append(call(name))
+    take_turns([lambda name=name: samples[name].append(call(name)) for name in ready], rounds)  # type: ignore[misc]
     return {f"{name}_s": statistics.median(times) for name, times in samples.items()}
 
 
@@ -206,13 +191,6 @@ def report(rows: list[dict[str, Any]], console: Console) -> int:
     for row in failed:
         console.print(f"failed: {row['name']}: {row['fuser_failure'] or row['numpy_failure']}", highlight=False)
     return int(bool(failed))
-
-
-def _write(rows: list[dict[str, Any]], options: Any) -> None:
-    if options.json != "-":
-        path = options.json or RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-corpus.json"
-        document = {"machine": machine.describe(gpu=False), "seed": options.seed, "one_core": options.one_core}
-        pathlib.Path(path).write_text(json.dumps(document | {"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,8 @@ def _nbody_numba() -> Callable[..., Any]:
     return run
 
 
-def _plane(random: np.random.Generator, height: int, width: int) -> tuple[np.ndarray, ...]:
+def plane(random: np.random.Generator, height: int, width: int) -> tuple[np.ndarray, ...]:
+    """Real and imaginary parts of points around the Mandelbrot set, float64[height, width]."""
     real, imaginary = np.meshgrid(np.linspace(-2.0, 0.6, width), np.linspace(-1.2, 1.2, height))
     return real, imaginary
 
@@ -102,7 +103,7 @@ def mandelbrot(np: Any, real: Any, imaginary: Any) -> Any:
     return count
 
 
-def _mandelbrot_numba() -> Callable[..., Any]:
+def mandelbrot_numba(iterations: int = ITERATIONS) -> Callable[..., Any]:
     """As one writes it with a loop of one's own: a point that has left stops."""
     import numba
 
@@ -115,7 +116,7 @@ def _mandelbrot_numba() -> Callable[..., Any]:
             for j in range(real.shape[1]):
                 a, b = real[i, j], imaginary[i, j]
                 x, y, count = a, b, 0
-                while count < ITERATIONS and x * x + y * y < four:
+                while count < iterations and x * x + y * y < four:
                     x, y = x * x - y * y + a, two * x * y + b
                     count += 1
                 out[i, j] = count
@@ -151,10 +152,10 @@ WORKLOADS = (
         "mandelbrot",
         f"{ITERATIONS} unrolled iterations at each point of the plane",
         {"tiny": (33, 65), "small": (256, 256), "medium": (1024, 1024), "full": (2048, 2048), "large": (4096, 4096)},
-        _plane,
+        plane,
         mandelbrot,
         flops=lambda n, m: 11 * ITERATIONS * n * m,
-        numba=_mandelbrot_numba,
+        numba=mandelbrot_numba,
         rows=2,
         dtypes=("float32", "float64"),
         outliers=2e-3,

@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 
 from bench.workload import Workload
+from bench.workloads.grids import mandelbrot_numba, plane
 
 ITERATIONS = 200  # of z² + c
 STEPS, STEP = 1000, 0.01  # of the Runge-Kutta method
 PREY, EATEN, FED, DEATHS = 1.1, 0.4, 0.1, 0.4
 MOST_TRIES = 50
-
-
-def _plane(random: np.random.Generator, height: int, width: int) -> tuple[np.ndarray, ...]:
-    real, imaginary = np.meshgrid(np.linspace(-2.0, 0.6, width), np.linspace(-1.2, 1.2, height))
-    return real, imaginary
 
 
 def _escape(np: Any, state: Any, real: Any, imaginary: Any) -> Any:
@@ -47,28 +43,6 @@ def _mandelbrot_program(library: Any, real: Any, imaginary: Any) -> Any:
     np = library.numpy
     state = (real, imaginary, np.zeros_like(real))
     return library.lax.fori_loop(0, ITERATIONS, lambda _, s: _escape(np, s, real, imaginary), state)[2]
-
-
-def _mandelbrot_numba() -> Callable[..., Any]:
-    """As one writes it with a loop of one's own: a point that has left stops."""
-    import numba
-
-    two, four = np.float32(2.0), np.float32(4.0)
-
-    @numba.njit(parallel=True)
-    def run(real, imaginary):  # type: ignore[no-untyped-def]
-        out = np.empty_like(real)
-        for i in numba.prange(real.shape[0]):
-            for j in range(real.shape[1]):
-                a, b = real[i, j], imaginary[i, j]
-                x, y, count = a, b, 0
-                while count < ITERATIONS and x * x + y * y < four:
-                    x, y = x * x - y * y + a, two * x * y + b
-                    count += 1
-                out[i, j] = count
-        return out
-
-    return run
 
 
 def _rates(x: Any, y: Any) -> Any:
@@ -262,11 +236,11 @@ WORKLOADS = (
         "mandelbrot_loop",
         f"{ITERATIONS} iterations at each point of the plane, by fori_loop",
         {"tiny": (13, 35), "small": (64, 64), "medium": (256, 256), "full": (1024, 1024), "large": (4096, 4096)},
-        _plane,
+        plane,
         mandelbrot_loop,
         flops=lambda n, m: 11 * ITERATIONS * n * m,
         program=_mandelbrot_program,
-        numba=_mandelbrot_numba,
+        numba=lambda: mandelbrot_numba(ITERATIONS),
         rows=2,
         dtypes=("float32", "float64"),
         outliers=2e-2,

@@ -28,7 +28,7 @@ def _matrix_scale_bias(random: np.random.Generator, n: int, m: int) -> tuple[np.
     return *_matrix_and_scale(random, n, m), random.standard_normal(m)
 
 
-def _logits_and_labels(random: np.random.Generator, n: int, m: int) -> tuple[np.ndarray, ...]:
+def logits_and_labels(random: np.random.Generator, n: int, m: int) -> tuple[np.ndarray, ...]:
     return random.standard_normal((n, m)) * 2.0, random.integers(0, m, n, dtype=np.int32)
 
 
@@ -222,7 +222,7 @@ WORKLOADS = (
         "cross_entropy",
         "the loss of each row, the label's logit gathered",
         MATRIX,
-        _logits_and_labels,
+        logits_and_labels,
         cross_entropy,
         flops=lambda n, m: 4 * n * m,
         torch=_cross_entropy_torch,
@@ -233,7 +233,7 @@ WORKLOADS = (
         "cross_entropy_one_hot",
         "the same loss with one-hot labels made by a comparison",
         MATRIX,
-        _logits_and_labels,
+        logits_and_labels,
         cross_entropy_one_hot,
         flops=lambda n, m: 8 * n * m,
         torch=_cross_entropy_one_hot_torch,

@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 
 from bench.workload import Workload
+from bench.workloads.rows import logits_and_labels
 
 RATE = 0.1  # of learning
 STRIKE, INTEREST, VOLATILITY, STEPS = 100.0, 0.03, 0.25, 64
-
-
-def _logits_and_labels(random: np.random.Generator, n: int, m: int) -> tuple[np.ndarray, ...]:
-    return random.standard_normal((n, m)) * 2.0, random.integers(0, m, n, dtype=np.int32)
 
 
 def _mean_loss(np: Any, logits: Any, labels: Any) -> Any:
@@ -213,7 +210,7 @@ WORKLOADS = (
         "cross_entropy_gradient",
         "the mean loss of rows of logits, and its gradient",
         {"tiny": (33, 65), "small": (256, 256), "medium": (1024, 1024), "full": (8192, 4096), "large": (16384, 8192)},
-        _logits_and_labels,
+        logits_and_labels,
         cross_entropy_gradient,
         flops=lambda n, m: 7 * n * m,
         program=_cross_entropy_program,

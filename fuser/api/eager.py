@@ -31,7 +31,7 @@ from fuser.ops.remat import remat_p
 from fuser.ops.triangular import triangular_solve_p
 from fuser.runtime import device as devices
 from fuser.runtime.array import Array, on_gpu
-from fuser.runtime.once import once
+from fuser.runtime.single_flight import once
 from fuser.trace import tree
 from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, infer, type_of

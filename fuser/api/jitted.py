@@ -18,7 +18,7 @@ import numpy as np
 
 from fuser import backends, dtypes
 from fuser.api import advice, compiler, debug_values, eager, program_cache, progress
-from fuser.api.no_elements import without_elements
+from fuser.api.float0 import without_elements
 from fuser.api.options import check_options, for_all_sizes
 from fuser.api.parameters import Signature, Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
@@ -35,10 +35,10 @@ from fuser.ir.types import KEY, ArrayType
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
 from fuser.runtime.array import Array
-from fuser.runtime.collection import no_collection
 from fuser.runtime.core import native
+from fuser.runtime.garbage_collection import no_collection
 from fuser.runtime.memory import refusal_in_step
-from fuser.runtime.once import once
+from fuser.runtime.single_flight import once
 from fuser.trace import transfers, tree
 from fuser.trace.aliases import check_aliases, check_results, parameter_path, parameters_of
 from fuser.trace.batch import axes_key, checked_axes

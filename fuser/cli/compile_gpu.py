@@ -65,8 +65,9 @@ def _groups(plan: Any) -> list[Any]:
 def _in_words(found: list[Any], library: list[str], target: str) -> str:
     from fuser.ir.target import duration
     from fuser.partition.explain import size
+    from fuser.report.units import count
 
-    lines = [f"Compiled for {target}: {len(found)} kernel{'' if len(found) == 1 else 's'}."]
+    lines = [f"Compiled for {target}: {count(len(found), 'kernel')}."]
     for kernel in found:
         lines.append(
             f"  {kernel.name}: {duration(kernel.seconds)} predicted, limited by {kernel.limiter}; moves {size(kernel.moved)} of "
@@ -77,9 +78,9 @@ def _in_words(found: list[Any], library: list[str], target: str) -> str:
             units = ", on matrix units" if code.matrix_units else ""
             units += ", operands by tensor maps" if code.tensor_maps else ""
             lines.append(
-                f"      {launch.name}: {launch.grid} programs of {launch.warps} warps{units}; {code.registers} registers, "
+                f"      {launch.name}: {count(launch.grid, 'program')} of {count(launch.warps, 'warp')}{units}; {count(code.registers, 'register')}, "
                 f"{size(code.spills)} spilled, {size(code.shared)} shared, occupancy {launch.occupancy:.0%}; "
-                f"loads of {code.load_bits} bits, stores of {code.store_bits}, {code.barriers} barriers"
+                f"loads of {code.load_bits} bits, stores of {code.store_bits}, {count(code.barriers, 'barrier')}"
             )
     if library:
         lines.append(f"  by a library, without a figure: {', '.join(library)}")

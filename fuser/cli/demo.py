@@ -132,11 +132,11 @@ def _programs(file: pathlib.Path, small: bool) -> list[Program]:
 
 def _measured_copy_bandwidth(output: Output) -> float:
     from fuser.report.units import bandwidth, count
-    from fuser.runtime import device, limits
+    from fuser.runtime import device, roofline
 
     where = device.devices()[0]
     with output.progress("measuring the copy bandwidth"):
-        measured = limits.copy_bandwidth(where)
+        measured = roofline.copy_bandwidth(where)
     name = f"{device.cpu_name()}, {count(device.cpu_count(), 'core')}" if where.platform == "cpu" else where.kind
     output.print(f"This machine: {name}; a plain copy moves {bandwidth(measured)}, the limit of what follows.")
     return measured

@@ -120,10 +120,10 @@ def _python() -> Iterator[Finding]:
 
 def _processor() -> Iterator[Finding]:
     from fuser.report.units import bandwidth, count
-    from fuser.runtime import device, limits
+    from fuser.runtime import device, roofline
 
     facts = f"{device.cpu_name()}, {count(device.cpu_count(), 'core')} for this process"
-    yield Finding("processor", OK, f"{facts}, copies {bandwidth(limits.copy_bandwidth())}")
+    yield Finding("processor", OK, f"{facts}, copies {bandwidth(roofline.copy_bandwidth())}")
 
 
 def _native_core() -> Iterator[Finding]:
@@ -207,12 +207,15 @@ def _disk_cache() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    from fuser.config import FLAGS, environment
+    from fuser.config import FLAGS, environment, unknown_variables
 
     changed = [
         f"{variable}={environment(variable)}" for variable, _, _ in FLAGS.values() if environment(variable) is not None
     ]
     yield Finding("settings", OK, ", ".join(changed) or "none changed by the environment")
+    for variable, near in unknown_variables().items():
+        remedy = f"unset it, or write {near}" if near else "unset it, or see docs/environment.md"
+        yield Finding("settings", PROBLEM, f"{variable} is no setting of fuser's, and does nothing", remedy)
 
 
 def _first_program() -> Iterator[Finding]:

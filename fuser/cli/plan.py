@@ -76,10 +76,10 @@ def _axes(text: str) -> dict[str, int]:
 
 def _machine(name: str) -> Any:
     from fuser.parallel.planning import MACHINES, Machine
-    from fuser.runtime import limits
+    from fuser.runtime import roofline
 
     if name == "this":
-        return Machine(limits.peak_flops(), limits.copy_bandwidth(), 1e-6)
+        return Machine(roofline.peak_flops(), roofline.copy_bandwidth(), 1e-6)
     if name not in MACHINES:
         raise UsageError(f"there is no device {name!r}; the devices are {', '.join(MACHINES)} and this")
     return MACHINES[name]

@@ -91,12 +91,21 @@ class Facade(ModuleType):
             return importlib.import_module(f"jax.{inner}")
         refused = REFUSED.get(self._path, {}).get(name)
         if self._own is not None and (refused is None or hasattr(self._own, name)):
-            return getattr(self._own, name)
+            return self._of_own(self._own, name)
         if refused is not None:
             return _refused(f"{self.__name__}.{name}", refused[0])
         known = reason(self._path, name)
         if known is not None:
             raise AbsentError(f"{self.__name__}.{name} is not offered: {known[0]}; instead: {known[1]}")
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def _of_own(self, own: ModuleType, name: str) -> Any:
+        """A name of the module of fuser's; where it has none, the error names the module that the program asked."""
+        try:
+            return getattr(own, name)
+        except AttributeError as error:
+            if str(error) != f"module {own.__name__!r} has no attribute {name!r}":
+                raise
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> Iterable[str]:

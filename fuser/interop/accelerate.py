@@ -46,9 +46,9 @@ from fuser.interop.arguments import (
 )
 from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, like_columns, with_columns
 from fuser.interop.control.loops import with_control
+from fuser.interop.deferred_compilation import compiled_when_it_pays
 from fuser.interop.entries import Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
-from fuser.interop.held import held_arguments, released
 from fuser.interop.made_objects import taken_apart
 from fuser.interop.numpy import fourier, library, methods
 from fuser.interop.numpy.checks import Checks
@@ -58,14 +58,14 @@ from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import Output, Owners, computed_value
 from fuser.interop.outside import Outside
+from fuser.interop.read_only import read_only_arguments, released
 from fuser.interop.records import as_parts, has_parts
 from fuser.interop.segments import Segments, left_to_numpy, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced, Tracing
-from fuser.interop.waiting import compiled_when_it_pays
 from fuser.interop.writes import NeedsInput, writes_of
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
-from fuser.runtime.once import once
+from fuser.runtime.single_flight import once
 from fuser.trace import tree
 from fuser.trace.core import Tracer
 from fuser.trace.stage import stage
@@ -354,7 +354,7 @@ class Accelerated(fast_path.WithPaths):
         names = tree.unflatten(structure, range(len(leaves)))
         inside = [self._argument(context, leaf, tracers.get(n), n, names) for n, leaf in enumerate(leaves)]
         args, kwargs = tree.unflatten(structure, inside)
-        args, kwargs = _merge(static, *held_arguments(args, kwargs, context.outside.keep_unchanged))
+        args, kwargs = _merge(static, *read_only_arguments(args, kwargs, context.outside.keep_unchanged))
         with context.counting():
             result = self._function(context)(*args, **kwargs)
         context.outside.check_unchanged()

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.held import HeldDict
 from fuser.interop.numpy.context import untraceable
+from fuser.interop.read_only import ReadOnlyDict
 from fuser.interop.trial import SLOWER, Trial
 from fuser.ir.types import ALL_DTYPES
 from fuser.trace import tree
@@ -22,7 +22,7 @@ LIBRARYS_OWN = ("std", "var")  # methods that divide by n - 1 in pandas and pola
 _LIBRARIES = {"pandas": ("Series", "DataFrame"), "polars": ("Series", "DataFrame"), "xarray": ("DataArray",)}
 
 
-class Frame(HeldDict):
+class Frame(ReadOnlyDict):
     """The columns of a frame by name, to be read; what a frame answers otherwise than a dict is refused, so that its library answers."""
 
     name = "frame"

@@ -17,10 +17,10 @@ from numpy._core import umath
 
 from fuser.errors import FuserError, PerformanceWarning
 from fuser.frames import is_own
+from fuser.interop.deferred_compilation import Deferred
 from fuser.interop.guards import Guards, Node
 from fuser.interop.outputs import DECLINED, Declined
 from fuser.interop.trial import SLOWER, Trial
-from fuser.interop.waiting import Waiting
 from fuser.ir.source import is_hidden
 
 STALE = object()  # what a program returns whose guards do not hold
@@ -138,7 +138,7 @@ class Signature:
     @property
     def undecided(self) -> bool:
         """Whether calls are timed, or compilation waits."""
-        return self.trial is not None or any(isinstance(run, Waiting) for run in self.programs)
+        return self.trial is not None or any(isinstance(run, Deferred) for run in self.programs)
 
     @property
     def is_slower(self) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from fuser.backends.base import Backend
 from fuser.compile import Program
 from fuser.interop.numpy.context import Context, untraceable
-from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order
+from fuser.interop.numpy.selected import Selected, unknown_shape
 from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.interop.outside import Known
 from fuser.ir.graph import Var

@@ -26,9 +26,9 @@ from typing import Any
 from fuser.interop.classes import is_simple, stand_in
 from fuser.interop.comparison import Comparison, is_users_class
 from fuser.interop.guards import Guards, Node, Reach, Test, path
-from fuser.interop.held import held, items_of, refuse_change
 from fuser.interop.impure import BUILTINS, Refusing, replacement
 from fuser.interop.numpy.context import untraceable
+from fuser.interop.read_only import items_of, read_only, refuse_change
 from fuser.interop.types_seen import SEEN_TYPE
 from fuser.ir.source import is_hidden
 
@@ -199,7 +199,7 @@ class Outside:
     def sequence(self, value: Any, number: int, name: str) -> Any:
         """What stands for a list or tuple."""
         self.require(number, Test.LENGTH, (type(value), len(value)))
-        stand_in = held((), value, name) if type(value) is list else None
+        stand_in = read_only((), value, name) if type(value) is list else None
         if stand_in is not None:
             self._remember(value, number, stand_in)  # before its items, which may refer to it
         items = [
@@ -214,14 +214,14 @@ class Outside:
     def mapping(self, value: Any, number: int, name: str) -> Any:
         """What stands for a dict, an instance of a class of dicts included."""
         self.require(number, Test.KEYS, (type(value), tuple(value)))
-        stand_in = self._remember(value, number, held({}, value, name))
+        stand_in = self._remember(value, number, read_only({}, value, name))
         for key in value:
             title = f"{name}[{key!r}]"
             dict.__setitem__(stand_in, key, self.visit(value[key], self.node(Reach.ITEM, number, key, title), title))
         return self.keep_unchanged(stand_in)
 
     def keep_unchanged(self, container: Any) -> Any:
-        """Have a HeldList or HeldDict be as it is now when the trace ends; what is written in C changes them unseen."""
+        """Have a ReadOnlyList or ReadOnlyDict be as it is now when the trace ends; what is written in C changes them unseen."""
         self._containers.append((container, items_of(container)))
         return container
 

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import FuserError
+from fuser.interop.deferred_compilation import LEAST_SECONDS, SHARE
 from fuser.interop.entries import errors_key, present_errors
 from fuser.interop.numpy.lazy import LazyArray, Meta
 from fuser.interop.numpy.substitutes import faster
 from fuser.interop.operations import Assignment, Operation, operation_of
 from fuser.interop.outside import follows, is_object
 from fuser.interop.types_seen import asks_for_types
-from fuser.interop.waiting import LEAST_SECONDS, SHARE
 from fuser.ir.source import current_source
 from fuser.ir.types import ALL_DTYPES
 
@@ -79,7 +79,7 @@ class Segments:
 
     @property
     def may_compile(self) -> bool:
-        """Whether the calls took a share of what compiling takes: as for whole programs (waiting.py)."""
+        """Whether the calls took a share of what compiling takes: as for whole programs (deferred_compilation.py)."""
         return self.compiling <= LEAST_SECONDS + (self.taken - self.compiling) / SHARE
 
     def explain(self) -> list[str]:

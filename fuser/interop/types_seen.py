@@ -10,7 +10,7 @@ import dis
 import types
 from typing import Any
 
-from fuser.interop.held import HeldDict, HeldList
+from fuser.interop.read_only import ReadOnlyDict, ReadOnlyList
 
 
 class _Seen(type):
@@ -29,7 +29,7 @@ class _Seen(type):
 def seen(value: Any) -> Any:
     """The type of a value as the traced function is to see it."""
     kind = type(value)
-    if kind in (HeldList, HeldDict):
+    if kind in (ReadOnlyList, ReadOnlyDict):
         return type(value.origin) if value.origin is not None else kind.__mro__[1]
     weak = getattr(value, "weak", None) if hasattr(kind, "reads") else None
     found = weak if isinstance(weak, type) and weak in (int, float, complex) else value.__class__

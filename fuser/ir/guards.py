@@ -292,9 +292,7 @@ def _rounded(form: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _comparison(name: str, fails_if_true: str, apply: Callable[..., bool]) -> Callable[..., Any]:
-    contrary = _COMPARISONS[name][1]
-    holds = _COMPARISONS[name][0]
+def _comparison(holds: str, contrary: str, apply: Callable[..., bool]) -> Callable[..., Any]:
 
     def method(self: Number, other: Any) -> Any:
         if (theirs := _operand(other)) is NotImplemented or (
@@ -318,8 +316,8 @@ def _install() -> None:
         setattr(Number, f"__{name}__", _unary(form, apply))
     for name, (form, apply) in _ROUNDED.items():
         setattr(Number, f"__{name}__", _rounded(form, apply))
-    for name, (_, contrary, compare) in _COMPARISONS.items():
-        setattr(Number, f"__{name}__", _comparison(name, contrary, compare))
+    for name, comparison in _COMPARISONS.items():
+        setattr(Number, f"__{name}__", _comparison(*comparison))
     Number.__divmod__ = lambda self, other: (self // other, self % other)  # type: ignore[operator]
     Number.__rdivmod__ = lambda self, other: (other // self, other % self)  # type: ignore[attr-defined]
 

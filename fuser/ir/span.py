@@ -1,7 +1,7 @@
-"""The smallest and the largest value that an integer expression can take, as far as its own form tells.
+"""Interval analysis: the smallest and the largest value that an integer expression can take.
 
-In: a scalar node, and what is known of the loop axes. Out: both ends included, or the ends of its type. What is known
-makes clamps and tests needless: an index masked by 255 lies inside a table of 256.
+In: a scalar node, and what is known of the loop axes. Out: both ends included, or the ends of its type. They
+make clamps and predicates needless: an index masked by 255 lies inside a table of 256.
 """
 
 from __future__ import annotations

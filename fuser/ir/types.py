@@ -39,6 +39,7 @@ SMALL_INTEGERS = INT1_4 + UINT1_4
 SMALL = SMALL_FLOATS + SMALL_INTEGERS
 _BITS = {d: ml_dtypes.finfo(d).bits for d in FLOAT4_6} | {d: ml_dtypes.iinfo(d).bits for d in SMALL_INTEGERS}
 FLOATS = (np.dtype("float16"), bfloat16, np.dtype("float32"), np.dtype("float64"))
+HALVES = (FLOATS[0], bfloat16)
 COMPLEX = (np.dtype("complex64"), np.dtype("complex128"))
 SIGNED = tuple(np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
 UNSIGNED = tuple(np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))

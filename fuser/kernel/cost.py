@@ -25,8 +25,8 @@ from fuser.kernel.short_rows import ROWS, rows_as_trees, rows_side_by_side
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
-SHORT_COLUMNS = 64  # elements along the vector, fewer than which are reduced together with those of axes around
 ROWS_TOGETHER, FEW_ROWS = 8, 4  # rows that are reduced at once: of few values, and of several reductions
+MOST_STORED, LONGEST_STORED = 2, 32  # arrays that rows reduced at once are stored into, and vectors of such a row
 MOST_TOGETHER = 12  # values an element that this is done for, of one reduction
 MOST_ADDITIONS = 16  # that these values take, where there are no functions
 A_FUNCTION, MOST_OF_FUNCTIONS = (
@@ -189,7 +189,7 @@ class _Costs:
         if self.trees:
             return total
         outer = everything / self._side_by_side()
-        if self.across and (at_once := rows_together(sweep, self.target)):
+        if self.across and (at_once := rows_together(sweep, self.target, self._side_by_side())):
             outer /= at_once
         return total + outer * self.target.loop
 
@@ -295,34 +295,16 @@ class _Costs:
         """How much longer the vectors of a run take than its elements' shares of them: the last is not full."""
         if self.vector is None or not self.vectorised:
             return self.target.scalar
-        lanes, extent = self.target.vector // 4, ROWS if self.beside else self.loops.extents[self.vector]
+        lanes, extent = self.target.vector // 4, ROWS if self.beside else self.columns
         full, rest = divmod(extent, lanes)
         left = lanes if (dear or self.trees) and rest else min(rest * self.target.scalar, lanes)
         return (full * lanes + left) / max(extent, 1)
 
     def _side_by_side(self) -> int:
-        """Elements of the innermost loop: along the vector, and of short rows that are reduced together."""
+        """Elements of the innermost loop. Short rows of columns are reduced together, but each has a loop of its own."""
         if self.vector is None:
             return math.prod(self.loops.extents.values())
-        if self.beside:
-            return ROWS
-        extent = self.loops.extents[self.vector]
-        if not self.across or extent >= SHORT_COLUMNS:
-            return extent
-        return extent * math.prod(self.loops.extents[axis] for axis in self.loops.parallel if self._within(axis))
-
-    def _within(self, axis: Axis) -> bool:
-        """Whether a parallel axis lies between the reduced ones and the vector in memory, so that short rows run side by side."""
-        if axis is self.vector:
-            return False
-        offsets = [node.attr.offset for node in self.kernel.nodes if node.op == "load"]
-        steps = [
-            (abs(offset.coefficient(axis)), abs(offset.coefficient(reduced)))
-            for offset in offsets
-            for reduced in self.loops.reduced
-        ]
-        both = [(own, reduced) for own, reduced in steps if own and reduced]
-        return bool(both) and all(own < reduced for own, reduced in both)
+        return ROWS if self.beside else self.loops.extents[self.vector]
 
     def access(self, found: Access | Store, itemsize: int, masked: bool, depth: int) -> float:
         """Seconds of one element's load or store out of the nearest level, and of finding where it is."""
@@ -453,17 +435,20 @@ class _Costs:
         return max([self.depth[axis] + 1 for axis in index_axes(index) if axis in self.depth], default=0)
 
 
-def rows_together(sweep: Sweep, target: Target) -> int:
-    """How many rows are reduced at once where columns run side by side, 0 for one by one: what an element takes is so little that
+def rows_together(sweep: Sweep, target: Target, columns: int) -> int:
+    """How many rows of so many columns are reduced at once where columns run side by side, 0 for one by one: what an element takes is so little that
     their values are in registers together. Each further reduction may take a little more, for its accumulator would be read and
     written for each row; then fewer rows share that already, in less text. A function's steps wait for each other, and rows are
-    often few vectors: those of few rows fill the time, for some reads of what registers do not hold."""
+    often few vectors: those of few rows fill the time, for some reads of what registers do not hold. Long rows fill it by themselves;
+    stored side by side they share sets of the nearest cache, which takes up to 2.4 times as long."""
     if any(node.op == "scan" for node in sweep.body):
         return 0
     costs = [target.costs.get(node.op, 1) for node in sweep.body if node.args]
     in_registers = 2 * len(sweep.reductions) <= target.registers  # an accumulator, and what it takes in
     if max(costs, default=0) >= A_FUNCTION:
-        return FEW_ROWS if in_registers and sum(costs) <= MOST_OF_FUNCTIONS else 0
+        short = len(sweep.stores) <= MOST_STORED and columns < LONGEST_STORED * target.lanes
+        fits = in_registers and sum(costs) <= MOST_OF_FUNCTIONS
+        return FEW_ROWS if fits and (short or not sweep.stores) else 0
     further = max(len(sweep.reductions) - 1, 0)
     most_values, most_additions = MOST_TOGETHER + OWN_VALUES * further, MOST_ADDITIONS + OWN_ADDITIONS * further
     additions = sum(costs)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fuser.ir import scalar as S
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, bfloat16, is_complex, is_inexact
+from fuser.ir.types import BOOL, HALVES, bfloat16, is_complex, is_inexact
 from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.lower_loop import with_loop
@@ -26,7 +26,6 @@ from fuser.partition.values import deep_recursion
 Has = Callable[[Scalar], bool]
 Rule = Callable[..., Scalar]
 
-HALVES = (FLOATS[0], bfloat16)
 F32 = np.dtype("float32")
 
 # What each table must have, by class of operands.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import bfloat16, is_inexact
 from fuser.kernel.kernel import Kernel
-from fuser.kernel.moderate import relative
 from fuser.kernel.readers import readers
+from fuser.kernel.safe_divisors import relative
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
-"""Where a kernel's tests of its own position change their answer, and the kernel between two such points.
+"""Index-set splitting: the points at which affine predicates of the position change value, and the kernel between two of them.
 
-An array of which a part was replaced is one kernel that asks at each element whether it lies inside. Between two points at
-which such a test turns, its answer is known: the loop is cut there, and each piece computes only what it needs.
-In: the stores of a kernel without reduced axes. Out: the same for a span of one axis, with what is known folded in.
+An array of which a part was replaced is one kernel with a predicate: does the element lie inside? Between two split points
+the predicate is constant: the loop is cut there, and each piece computes only what it needs.
+In: the stores of a kernel without reduced axes. Out: the same for a span of one axis, with constant predicates folded.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from fuser.ir.index import Affine, Axis, Div
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.operands import computed, in_order, own_axes
 
+SHORTEST_VECTOR = 16  # elements along an axis that vectors run along though others are longer
 SHORTEST_STRIP = 16  # elements between multiples of a divisor of the position, which are worth a loop of their own
+ELEMENTS_OF_LINE = 16  # of a cache line, in elements of four bytes
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,18 @@ def of_vector(division: Div, loops: Loops) -> bool:
     return terms == [(loops.vector, 1)]
 
 
-def arrange(kernel: Kernel) -> Loops:
-    """The loops of a kernel."""
+def arrange(kernel: Kernel, joined: bool = True) -> Loops:
+    """The loops of a kernel; neighbouring axes that always move together are one, if they are to be `joined`."""
     weights = _accesses(kernel)
     accesses = [index for index, _ in weights]
     extents = {axis: axis.extent for axis in (*kernel.parallel, *kernel.reduced)}
     rows = _sorted(kernel.parallel, weights)
     cols = _sorted(kernel.reduced, weights)
     absorbed: set[Axis] = set()
-    rows = _join(rows, accesses, extents, absorbed)
-    cols = _join(cols, accesses, extents, absorbed)
-    return Loops(tuple(rows), tuple(cols), extents, frozenset(absorbed), _vector(rows, cols, weights))
+    if joined:
+        rows = _join(rows, accesses, extents, absorbed)
+        cols = _join(cols, accesses, extents, absorbed)
+    return Loops(tuple(rows), tuple(cols), extents, frozenset(absorbed), _vector(rows, cols, weights, extents))
 
 
 def _accesses(kernel: Kernel) -> list[tuple[Affine, int]]:
@@ -113,14 +116,33 @@ def _joint(index: Affine, outer: Axis, inner: Axis, extent: int) -> bool:
     return all(_joint(atom.base, outer, inner, extent) for atom, _ in index.terms if isinstance(atom, Div))
 
 
-def _vector(rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]]) -> Axis | None:
-    """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row."""
-    best, score = None, 0.0
+def _apart(index: Affine, axis: Axis) -> float:
+    """The share of a cache line that lies between elements of neighbouring iterations: 0 at unit stride, at most 1."""
+    stride = _stride(index, axis)
+    return 0.0 if stride <= 1 else min(1.0, stride / ELEMENTS_OF_LINE)
+
+
+def _vector(
+    rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]], extents: dict[Axis, int]
+) -> Axis | None:
+    """The axis with the most bytes at unit stride, and the fewest far apart; among equals the innermost reduced axis, then the innermost row.
+
+    Numbers that lie apart along it are read one by one, at each place anew, however few bytes they are in all: it gives way to
+    an axis of some length along which all accesses have unit stride or stand still."""
     followed = [_followed(index) for index, _ in weights]
-    for axis in [*rows, *cols]:
+
+    def bytes_at(axis: Axis) -> tuple[int, float]:
         unit = sum(w for index, w in weights if _stride(index, axis) == 1)
-        far = sum(w for (index, w), axes in zip(weights, followed) if _stride(index, axis) > 1 or axis in axes)
-        value = unit - 0.5 * far
-        if best is None or value >= score:
-            best, score = axis, value
-    return best
+        far = sum(w * (1.0 if axis in axes else _apart(index, axis)) for (index, w), axes in zip(weights, followed))
+        return unit, far
+
+    def best(axes: list[Axis]) -> Axis | None:
+        return max(reversed(axes), key=lambda axis: found[axis][0] - 0.5 * found[axis][1], default=None)
+
+    axes = [*rows, *cols]
+    found = {axis: bytes_at(axis) for axis in axes}
+    chosen = best(axes)
+    if chosen is None or not found[chosen][1]:
+        return chosen
+    near = [axis for axis in axes if found[axis][0] and not found[axis][1] and extents[axis] >= SHORTEST_VECTOR]
+    return best(near) or chosen

@@ -1,4 +1,4 @@
-"""What loads give beyond the end of a row, so that reductions need no choice there. Kernel → a number of each load, and reductions.
+"""Padding values of masked loads: what a load gives beyond the end of a row, so that reductions need no select. Kernel → padding of loads, reductions.
 
 A block's last columns may lie beyond the row; a masked load gives any number there. Where that is chosen so that what a reduction takes is its
 identity, nothing else is done about these columns: -inf for a maximum, and so exp(-inf - maximum) = 0 for a sum behind it.
@@ -14,8 +14,8 @@ import numpy as np
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex, is_inexact
 from fuser.kernel.kernel import Kernel, reduction_identity
-from fuser.kernel.moderate import exact, shift_maximum
 from fuser.kernel.operands import operands, own_axes
+from fuser.kernel.safe_divisors import exact, shift_maximum
 
 _ARITHMETIC = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and,

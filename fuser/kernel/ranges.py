@@ -1,6 +1,6 @@
-"""Ranges of integers that a kernel computes, from those of its axes: which tests of them are known.
+"""Interval analysis of a kernel's integers, from the ranges of its axes: which predicates are constant.
 
-In: a scalar expression. Out: the smallest and the largest value that it may have. Interval arithmetic, to a few levels deep.
+In: a scalar expression. Out: the smallest and the largest value that it may have, by interval arithmetic a few levels deep.
 """
 
 from __future__ import annotations

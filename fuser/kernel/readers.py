@@ -1,4 +1,4 @@
-"""What reads each value of a kernel."""
+"""The users of each value of a kernel."""
 
 from __future__ import annotations
 

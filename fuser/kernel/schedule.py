@@ -35,6 +35,7 @@ class Schedule:
     strip_mining: int | None = None  # elements between two multiples of a divisor of the position
     unroll_and_jam: int | None = None  # vectors whose operations take turns
     register_tiling: int | None = None  # neighbours around the vector that share what they read
+    sliding_window: int | None = None  # values that neighbours share, which run ahead of them in rows that are kept
     lane_accumulators: int | None = None  # reductions over several short rows that have an accumulator for each lane
     masking: int | None = None  # lanes of the vectors whose last one is under a mask
     superword: int | None = None  # elements of short rows, each of which is a vector
@@ -118,6 +119,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "strip_mining": "strips of {}".format,
     "unroll_and_jam": "unroll-and-jam of {} vectors".format,
     "register_tiling": "register tiles of {} neighbours".format,
+    "sliding_window": "{} values kept in sliding windows".format,
     "lane_accumulators": "{} reductions with an accumulator a lane".format,
     "masking": "vectors of {} under a mask".format,
     "superword": "rows of {} as a vector each".format,

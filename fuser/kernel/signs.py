@@ -1,4 +1,4 @@
-"""Signs of the floating-point numbers that a kernel computes: which are surely on one side of 0.
+"""Sign analysis of a kernel's floating-point numbers: which are surely on one side of 0.
 
 In: a scalar expression. Out: whether its value, where it is not nan, is at least 0 or at most 0. Rounding keeps to the side.
 """
@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_inexact
-from fuser.kernel.moderate import exact
+from fuser.kernel.safe_divisors import exact
 
 DEEPEST = 5  # levels of an expression
 _NEVER_NEGATIVE = frozenset(("abs", "sqrt", "exp", "exp2", "cosh"))
 _ODD = frozenset(
     ("sinh", "tanh", "asinh", "atan", "expm1", "log1p", "cbrt", "erf")
 )  # functions with the sign of their operand
-
-
-def not_negative(node: Scalar, depth: int = DEEPEST) -> bool:
-    """Whether a real number is surely at least 0, or nan."""
-    return _on_side(node, 1, depth)
 
 
 def not_positive(node: Scalar, depth: int = DEEPEST) -> bool:

@@ -12,6 +12,7 @@ from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
 from fuser.legalise.attention import with_attention
+from fuser.legalise.attention_recomputation import with_recomputed_scores
 from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
@@ -22,7 +23,6 @@ from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
 from fuser.legalise.product_order import with_ordered_products
-from fuser.legalise.recomputation import with_recomputed_scores
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.solve_order import with_columns
 from fuser.legalise.split_reductions import with_split_reductions
@@ -30,9 +30,10 @@ from fuser.legalise.strided_operands import with_joined_windows, with_strided_op
 from fuser.legalise.tabulation import with_tables
 from fuser.legalise.target_readings import with_target_readings
 from fuser.legalise.uniform_updates import with_uniform_updates
+from fuser.legalise.window_writes import with_rows_in_place, with_window_writes
 from fuser.ops.grouped import grouped_matmul_p
 from fuser.ops.scatter_rows import scatter_rows_p
-from fuser.partition.donated_updates import with_rows_in_place, with_updates_in_place
+from fuser.partition.donated_updates import with_updates_in_place
 from fuser.partition.loop_forms import LoopForms
 
 
@@ -41,7 +42,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None, donated
     of inputs whose memory results may take over."""
     limits = backend.limits
     loops = LoopForms(backend) if loops is None else loops
-    graph = expanded(with_updates_in_place(graph, donated, limits), limits.natives)
+    graph = with_window_writes(with_updates_in_place(graph, donated, limits), donated, limits)
+    graph = expanded(graph, limits.natives)
     graph = with_rows_in_place(graph, donated, limits)
     if grouped_matmul_p in limits.calls:
         graph = with_grouped_products(graph, backend.supports)

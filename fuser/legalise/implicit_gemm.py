@@ -1,4 +1,4 @@
-"""Products of patches: `concatenate([x[i:…], x[i + 1:…], …]) @ weights`, a convolution as users of NumPy write it.
+"""Implicit GEMM: `concatenate([x[i:…], x[i + 1:…], …]) @ weights`, a convolution as users of NumPy write it, reads its windows of x.
 
 The pieces of one array that a row is made of begin at evenly spaced elements. So they are windows of the array, with
 contracted dimensions that count the pieces, and a product by tables reads them where they lie, as it does a convolution's.

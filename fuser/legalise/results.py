@@ -1,4 +1,4 @@
-"""Results that no kernel writes (inputs, literals, views whose elements lie in another order) as copies, which one does.
+"""Copies for results that no kernel writes: inputs, literals, and views whose elements lie in another order.
 
 What only changes the shape of such a view comes after its copy: a kernel's axes are then those of the view, and the
 result is the copy under another shape.

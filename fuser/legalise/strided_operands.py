@@ -51,6 +51,13 @@ class Matrices:
     tables: tuple[int, ...] = ()  # the dimensions of rows, columns and depth, as gemm's tables are made of them
     crosswise: bool = False  # by tables: the transposed product is computed, and its blocks are transposed
 
+    def transposed(self) -> Matrices:
+        """The product of the operands in the other order, whose rows are columns here; not of one by tables."""
+        assert not self.tables
+        other = lambda run: Run(run.dims, run.extent, run.b, run.a, run.c)
+        rows, columns, batch = other(self.columns), other(self.rows), tuple(map(other, self.batch))
+        return Matrices(rows, columns, self.depth, self.rb, self.ca, batch, not self.swapped)
+
 
 @dataclass(frozen=True)
 class Laid:

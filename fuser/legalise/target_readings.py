@@ -1,4 +1,4 @@
-"""Rows combined at indices that a program wraps or limits in a pass over memory of its own: the combination reads the indices as they are.
+"""Index wrapping and clamping fused into scatters: the kernel that combines rows reads the raw indices.
 
 `x.at[i].add(u)` is `where(i < 0, i + n, i)` as words, and a histogram counts at `max(i, 0)`. Kernels that combine rows would read what a kernel
 before them had written of nothing but that. Graph → Graph; `scatter_rows` has the parameter `negative`, and i32 targets.

@@ -1,4 +1,4 @@
-"""Rows that are combined at targets, where all updates are one row (histograms, counts): that row alone, of which no copies are made.
+"""Scatters of uniform updates: where all updates are one row (histograms, counts), the kernel takes that row and no copies of it.
 
 Graph → Graph. What a target's result is then depends on how often it stands there, so that nothing is read but the targets.
 Products of equal numbers are no one multiplication, and stay as they are.

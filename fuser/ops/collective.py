@@ -24,7 +24,7 @@ from fuser.ops.elementwise import convert_element_type_p, div_p, eq_p, mul_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from fuser.ops.movement import iota_p, slice_p, squeeze_p, transpose_p
 from fuser.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum_p
-from fuser.runtime import combining, rendezvous
+from fuser.runtime import collectives, rendezvous
 from fuser.runtime.array import Array
 from fuser.trace.batch import axis_names, checked_axes, moved
 from fuser.trace.hoisting import number
@@ -77,11 +77,11 @@ def members(eqn: Eqn) -> tuple[Primitive, ...]:
 # What devices do.
 
 _COMBINED: dict[
-    str, Callable[..., combining.Combined]
+    str, Callable[..., collectives.Combined]
 ] = {}  # by name, what each member of a group gets of what all brought
 
 
-def _met(name: str, combine: Callable[..., combining.Combined]) -> Callable[..., np.ndarray]:
+def _met(name: str, combine: Callable[..., collectives.Combined]) -> Callable[..., np.ndarray]:
     """The eval rule of a collective: `combine(values of the group, **params)` gives what each of them gets."""
     _COMBINED[name] = combine
 
@@ -128,7 +128,7 @@ def combined(name: str, values: list[np.ndarray], **params: Any) -> list[np.ndar
     return results
 
 
-def combine(kinds: Kinds, brought: list[list[np.ndarray]]) -> combining.Combined:
+def combine(kinds: Kinds, brought: list[list[np.ndarray]]) -> collectives.Combined:
     """For each member what it gets of several collectives, and the tasks that compute it; all brought one value for each."""
     each = [_COMBINED[name](list(given), **dict(params)) for (name, params), given in zip(kinds, zip(*brought))]
     return list(zip(*(results for results, _ in each))), [task for _, tasks in each for task in tasks]
@@ -168,7 +168,7 @@ def _sum(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple
 psum_p: Primitive = collective(
     "psum",
     type=same,
-    eval=_met("psum", combining.reduced(np.add, _wide)),
+    eval=_met("psum", collectives.reduced(np.add, _wide)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
@@ -179,7 +179,7 @@ psum_p: Primitive = collective(
 psum_invariant_p: Primitive = collective(
     "psum_invariant",
     type=same,
-    eval=_met("psum_invariant", combining.reduced(np.add, _wide)),
+    eval=_met("psum_invariant", collectives.reduced(np.add, _wide)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
@@ -281,7 +281,7 @@ def _extreme(name: str, reduction: Primitive, combine: Callable[..., Any]) -> Pr
     primitive = collective(
         name,
         type=same,
-        eval=_met(name, combining.reduced(combine, lambda dtype: dtype)),
+        eval=_met(name, collectives.reduced(combine, lambda dtype: dtype)),
         sends=_all_reduce,
         rounds=2,
         collect=collect,
@@ -334,7 +334,7 @@ def _scatter(operands: Sequence[Any], dims: Dims, size: int, *, axis: int, **par
 all_gather_p: Primitive = collective(
     "all_gather",
     type=_gather_type,
-    eval=_met("all_gather", combining.gathered),
+    eval=_met("all_gather", collectives.gathered),
     sends=lambda devices: devices - 1,
     collect=_gather,
     varying=everywhere,
@@ -345,7 +345,7 @@ all_gather_p: Primitive = collective(
 psum_scatter_p: Primitive = collective(
     "psum_scatter",
     type=_scatter_type,
-    eval=_met("psum_scatter", combining.scattered(np.add, _wide)),
+    eval=_met("psum_scatter", collectives.scattered(np.add, _wide)),
     sends=_each_its_part,
     collect=_scatter,
     varying=everywhere,
@@ -380,7 +380,7 @@ def _exchange(
 all_to_all_p: Primitive = collective(
     "all_to_all",
     type=_exchange_type,
-    eval=_met("all_to_all", combining.exchanged),
+    eval=_met("all_to_all", collectives.exchanged),
     sends=_each_its_part,
     collect=_exchange,
     varying=everywhere,
@@ -414,7 +414,7 @@ def _permute(operands: Sequence[Any], dims: Dims, size: int, *, perm: Any, **par
 ppermute_p: Primitive = collective(
     "ppermute",
     type=lambda x, axis_name, perm: x,
-    eval=_met("ppermute", combining.permuted),
+    eval=_met("ppermute", collectives.permuted),
     sends=lambda devices: 1,
     collect=_permute,
     varying=everywhere,
@@ -446,7 +446,7 @@ def _gathered_at(ct: Any, x: Any, axis_name: Any, source: int) -> tuple[Any]:
 pbroadcast_p: Primitive = collective(
     "pbroadcast",
     type=lambda x, axis_name, source: x,
-    eval=_met("pbroadcast", combining.broadcast),
+    eval=_met("pbroadcast", collectives.broadcast),
     sends=_each_its_part,
     collect=_broadcast,
     varying=everywhere,

@@ -86,6 +86,15 @@ def as_gather(numbers: ScatterDimensionNumbers) -> GatherDimensionNumbers:
     return GatherDimensionNumbers(*numbers)
 
 
+def window_sizes(
+    x: ArrayType | np.ndarray, updates: ArrayType | np.ndarray, numbers: ScatterDimensionNumbers
+) -> list[int]:
+    """The extents of the windows that a scatter of `updates` writes into `x`, one for each dimension of `x`."""
+    windows = iter(numbers.update_window_dims)
+    without = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    return [min(1, e) if d in without else updates.shape[next(windows)] for d, e in enumerate(x.shape)]
+
+
 class _Layout(NamedTuple):
     """For each operand dimension: the output dimension of its window, its start component, its batching dimension."""
 

@@ -18,7 +18,7 @@ from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
-from fuser.runtime.once import once
+from fuser.runtime.single_flight import once
 from fuser.trace.batch import moved, size_of
 from fuser.trace.cells import is_ref
 from fuser.trace.core import Trace, type_of, using

@@ -31,20 +31,13 @@ from fuser.ops.indexing import (
     gather_type,
     one_window_a_row,
     positions_of,
+    window_sizes,
 )
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, operand_type, reshaped
 from fuser.ops.scatter_rows import COMBINED
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import type_of
 from fuser.trace.tangent import all_zero, full, instantiate, zero_like, zeros
-
-
-def window_sizes(
-    x: ArrayType | np.ndarray, updates: ArrayType | np.ndarray, numbers: ScatterDimensionNumbers
-) -> list[int]:
-    windows = iter(numbers.update_window_dims)
-    without = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return [min(1, e) if d in without else updates.shape[next(windows)] for d, e in enumerate(x.shape)]
 
 
 def _scatter_type(name: str, x: ArrayType, indices: ArrayType, updates: ArrayType, dimension_numbers: Any) -> ArrayType:

@@ -1,7 +1,7 @@
 """Primitives on Refs: `new_ref`, `get`, `swap`, `addupdate`, `freeze`, `free_ref`; operands `ref, [value], *indices`.
 
 `index` has a part for each dimension (ir/references.py); the positions that it leaves open are the operands `indices`, in order.
-Programs that run have none of them: passes/discharge.py makes values of Refs, by the `discharge` rules that `fuser.ref` sets.
+Programs that run have none of them: ops/discharge.py makes values of Refs, by the `discharge` rules that `fuser.ref` sets.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from fuser.lax.movement import pad
 from fuser.lax.slicing import slice_in_dim
 from fuser.ops import elementwise as E
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
-from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, as_gather, fill_of
+from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, as_gather, fill_of, window_sizes
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.reduce import reduce_or_p
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
@@ -111,7 +111,10 @@ def _indexed(eqn: Eqn, begins: dict[int, Any], operands: list[Any], params: dict
     row = lambda values: broadcast_in_dim_p.bind(
         np.asarray(values, np.int32), shape=shape, broadcast_dimensions=(last,)
     )
-    sizes = params["slice_sizes"] if reads else _window_sizes(eqn, numbers)
+    if reads:
+        sizes = params["slice_sizes"]
+    else:
+        sizes = window_sizes(eqn.invars[0].aval, eqn.invars[2].aval, params["dimension_numbers"])
     limits = row([whole[d] - sizes[d] for d in columns])
     finish = []
     if params["mode"] is GatherScatterMode.CLIP or (reads and params["mode"] is GatherScatterMode.PROMISE_IN_BOUNDS):
@@ -125,14 +128,6 @@ def _indexed(eqn: Eqn, begins: dict[int, Any], operands: list[Any], params: dict
     if reads:
         params["fill_value"] = 0
     return finish
-
-
-def _window_sizes(eqn: Eqn, numbers: GatherDimensionNumbers) -> list[int]:
-    """The extents of the windows that a scatter writes."""
-    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    updates = eqn.invars[2].aval.shape
-    kept = iter(sorted(numbers.offset_dims))
-    return [1 if d in gone else updates[next(kept)] for d in range(eqn.invars[0].aval.ndim)]
 
 
 def _fill(eqn: Eqn, numbers: GatherDimensionNumbers, begins: list[Any], indices: Any, limits: Any) -> After:

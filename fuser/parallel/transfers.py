@@ -100,7 +100,7 @@ def _shares(x: Any, count: int) -> Any:
 
 
 def _reduced(step: Any, got: Any, count: int) -> Any:
-    """The rows of `got` one after the other, as `combining.reduced` takes them: short floats are added in float32."""
+    """The rows of `got` one after the other, as `collectives.reduced` takes them: short floats are added in float32."""
     dtype = got.dtype
     wide = np.dtype(np.float32) if step is add_p and is_float(dtype) and dtype.itemsize < 4 else dtype
     step = or_p if step is add_p and dtype == np.bool_ else step

@@ -18,7 +18,7 @@ from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
 from fuser.ops.attention import attention_p
 from fuser.ops.dot import free_dimensions
-from fuser.partition import recomputation
+from fuser.partition import recomputation_cost
 from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
 from fuser.partition.axis_matching import match
@@ -303,7 +303,7 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         limits.pieces
         and b.reduced
         and not a.reduced
-        and (priced := recomputation.dilation(a, b, limits.target)) is not None
+        and (priced := recomputation_cost.dilation(a, b, limits.target)) is not None
     ):
         return priced
     matched = match(a, b)
@@ -328,7 +328,7 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
     if (
         a.pieces > 1
         and not plain
-        and (priced := recomputation.again(a, b, a.pieces, b.inputs & a.produced, limits.target))
+        and (priced := recomputation_cost.again(a, b, a.pieces, b.inputs & a.produced, limits.target))
     ):
         return f"the other is put together from pieces, all of which it would compute for each element: {priced}"
     return None
@@ -351,7 +351,7 @@ def _product_blocker(a: Candidate, b: Candidate, opaque: bool, uses: Uses, limit
         alone = a.kind is Kind.ELEMENTWISE and a.pieces == 1 and not any(e.primitive is attention_p for e in b.eqns)
         if not alone or not opaque or not all(limits.product_tile):
             return "a product reads each element of its operands many times, so they are computed before it"
-        return recomputation.of_operands(a, b, _copies(a, b, b.opaque.keys() & a.produced), limits.target)
+        return recomputation_cost.of_operands(a, b, _copies(a, b, b.opaque.keys() & a.produced), limits.target)
     if b.kind is not Kind.ELEMENTWISE:
         return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
     if any(v not in a.layout for v in b.inputs & a.produced):
@@ -386,11 +386,15 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
     copies, places = _copies(a, b, opaque), _places(a, b, opaque)
     if b.expressions + a.expressions * places > limits.max_expressions:
         return f"it reads a value at {places} different indices; together they are more than {limits.max_expressions} expressions"
-    if (priced := recomputation.again(a, b, copies, opaque, limits.target)) is not None:
+    if (priced := recomputation_cost.again(a, b, copies, opaque, limits.target)) is not None:
         return f"it reads a value at {math.ceil(copies)} different indices; {priced}"
-    if limits.pieces and b.reduced and (priced := recomputation.padding(a, copies, opaque, limits.target)) is not None:
+    if (
+        limits.pieces
+        and b.reduced
+        and (priced := recomputation_cost.padding(a, copies, opaque, limits.target)) is not None
+    ):
         return priced
-    return recomputation.division(a, b, opaque, limits.target)
+    return recomputation_cost.division(a, b, opaque, limits.target)
 
 
 def _copies(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
@@ -481,7 +485,7 @@ def _growth_blocker(a: Candidate, b: Candidate, fresh: list[Axis], uses: Uses, l
         return None
     if escaping(a, b, uses):
         return "the other is broadcast here and needed in memory by others too"
-    priced = recomputation.again(a, b, math.prod(x.extent for x in fresh), b.inputs & a.produced, limits.target)
+    priced = recomputation_cost.again(a, b, math.prod(x.extent for x in fresh), b.inputs & a.produced, limits.target)
     if a.parallel and priced is not None:
         return f"the other is broadcast here; {priced}"
     return None

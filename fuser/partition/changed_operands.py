@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from fuser.ir.graph import Eqn, Operand, Var
-from fuser.ir.primitive import Control
+from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.primitive import Control, Movement
 from fuser.ops.conversion import copy_p
 from fuser.ops.window_write import reads_window, write_window_p
 from fuser.partition.axes import View, Views, is_view
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan
-from fuser.partition.in_place_updates import carries, updates_in_place
+from fuser.partition.in_place_updates import carries, reads_its_window, updates_in_place
 
 _LOOPS = (Control.SCAN, Control.WHILE)
 
@@ -26,7 +26,10 @@ def changed(group: FusionGroup, limits: FusionLimits) -> Iterator[tuple[Var, Var
     """Inputs with the results that a step makes in their memory, if they lie there: carries of which a loop in native code writes parts, the
     arrays that library calls scatter into, those that kernels write windows of. Nothing else in the step reads them, but for a kernel that
     reads each element where it then writes it."""
-    if is_copy(group):
+    if limits.update_frames and group.kind is Kind.ELEMENTWISE and len(group.graph.outvars) == 1:
+        yield from _updated(group.graph)
+        return
+    if limits.window_writes and is_copy(group):
         yield group.graph.invars[0], group.graph.outvars[0]  # type: ignore[misc]
         return
     if group.kind in FUSIBLE:
@@ -62,6 +65,16 @@ def is_copy(group: FusionGroup) -> bool:
     if len(kept) != 1 or kept[0].primitive is not copy_p or kept[0].outvars[0] is not graph.outvars[0]:
         return False
     return _is_same(Views(graph.eqns)(kept[0].invars[0]), group, kept[0].outvars[0])
+
+
+def _updated(graph: Graph) -> Iterator[tuple[Var, Var]]:
+    """The array of which a kernel writes a part and copies the rest, with its result."""
+    [result] = graph.outvars
+    eqn = graph.producers.get(result)
+    if eqn is not None and eqn.primitive.movement is Movement.UPDATE and isinstance(result, Var):
+        array = eqn.invars[0]
+        if isinstance(array, Var) and array in graph.invars and reads_its_window(eqn, graph):
+            yield array, result
 
 
 def begun(group: FusionGroup) -> tuple[tuple[int, int], ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Control, Fusion, Movement
 from fuser.ops.control import scan_p
+from fuser.ops.movement import slice_p
 from fuser.passes.indexing.scatter_to_update import origin
 
 
@@ -140,6 +141,33 @@ def one_step(eqn: Eqn) -> Eqn:
     body = Graph((*(inside[v] for v in operands), inside[eqn.invars[0]]), (), (), (new,), new.outvars, "update")
     params = {"jaxpr": body, "num_consts": len(operands), "num_carry": 1, "length": 1, "reverse": False, "unroll": 1}
     return Eqn(scan_p, (*operands, eqn.invars[0]), params, eqn.outvars, eqn.source)
+
+
+def reads_its_window(update: Eqn, graph: Graph) -> bool:
+    """Whether of the array that an update changes nothing else is read but what lies where it writes, element by element for its value
+    alone: a kernel that computes the value may write into the array's memory."""
+    array, value, *starts = update.invars
+    if not all(isinstance(start, Literal) for start in starts):
+        return False
+    first = tuple(min(max(int(s.val), 0), n - m) for s, n, m in zip(starts, array.aval.shape, value.aval.shape))  # type: ignore[union-attr]
+    made: set[Operand] = set()  # of the window
+    for eqn in graph.eqns:
+        if array in eqn.invars and eqn is not update:
+            if not _is_window(eqn, first, value.aval.shape):
+                return False
+            made.update(eqn.outvars)
+        elif not made.isdisjoint(eqn.invars) and eqn is not update:
+            if eqn.primitive.fusion is not Fusion.ELEMENTWISE:
+                return False
+            made.update(eqn.outvars)
+    return array not in graph.outvars and made.isdisjoint(graph.outvars)
+
+
+def _is_window(eqn: Eqn, first: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether an equation takes the part of its operand that begins at `first`."""
+    if eqn.primitive is not slice_p or any(step != 1 for step in eqn.params["strides"] or ()):
+        return False
+    return tuple(eqn.params["start_indices"]) == tuple(first) and eqn.outvars[0].aval.shape == tuple(shape)
 
 
 def is_one_step(eqn: Eqn) -> bool:

@@ -23,6 +23,7 @@ from fuser.ops.attention import attention_p
 from fuser.ops.conversion import convert_element_type_p, copy_p
 from fuser.ops.window_write import write_window_p
 from fuser.partition import window_candidates
+from fuser.partition.access_cost import access_blocker
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
 from fuser.partition.candidate import (
@@ -43,7 +44,6 @@ from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.order import ordered
-from fuser.partition.price import dearer
 from fuser.partition.rematerialization import rematerialized
 from fuser.partition.review import copied, refusal, suspicious, total, worth_it
 from fuser.partition.structure import structure
@@ -246,7 +246,7 @@ class Grouping:
     def _blocker(self, a: Candidate, b: Candidate) -> str | None:
         """Why two candidates may not share a kernel, or would take longer in one."""
         reason = window_candidates.blocker(a, b, self.uses) or blocker(a, b, self.uses, self.limits)
-        return reason or dearer(a, b, self.uses, self.limits.target)
+        return reason or access_blocker(a, b, self.uses, self.limits.target)
 
     def _patched(self, a: Candidate, b: Candidate) -> bool:
         """Whether `b` is a product that reads the pieces which `a` lays side by side where they are."""

@@ -20,6 +20,7 @@ from fuser.passes.inline import inline_calls
 from fuser.passes.loops.batch_matmuls import batch_matmuls
 from fuser.passes.loops.carries import forward_carries, in_bodies
 from fuser.passes.loops.congruent_counters import replace_congruent_counters
+from fuser.passes.loops.distribute import distribute_loops
 from fuser.passes.loops.hoist_updates import hoist_updates
 from fuser.passes.loops.layout import pretranspose_invariants
 from fuser.passes.loops.licm import hoist_invariants
@@ -80,6 +81,7 @@ LOOPS: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("optimise_bodies", optimise_bodies),
     ("replace_congruent_counters", replace_congruent_counters),
     ("forward", forward_carries),
+    ("distribute_loops", distribute_loops),
     ("parallelise_loops", parallelise_loops),
     ("hoist_invariants", hoist_invariants),
     ("sink_accumulations", sink_accumulations),

@@ -11,7 +11,7 @@ import numpy as np
 
 from fuser import dtypes, lax
 from fuser import numpy as fnp
-from fuser.ir.types import FLOATS, bfloat16, is_float, is_integer
+from fuser.ir.types import FLOATS, HALVES, is_float, is_integer
 from fuser.lax.values import as_value, broadcast_to, python_scalar
 from fuser.lax.values import convert as converted
 from fuser.numpy.creation import asarray
@@ -20,8 +20,6 @@ from fuser.random.generators import generator_of, threefry_bits, words_of
 from fuser.random.keys import check_shape, common_shape, float_dtype, shape_of, split_key, typed
 from fuser.random.large import compiled_when_large
 from fuser.trace.core import bind
-
-HALVES = (FLOATS[0], bfloat16)
 
 
 def random_bits(key: Any, width: int, shape: tuple[int, ...]) -> Any:

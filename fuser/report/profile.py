@@ -32,7 +32,7 @@ from fuser.report.picture import picture
 from fuser.report.planned import planned
 from fuser.report.traffic import bytes_moved
 from fuser.report.units import seconds
-from fuser.runtime import limits, toolchain
+from fuser.runtime import roofline, toolchain
 from fuser.runtime.array import Array
 from fuser.runtime.device import CPU, Device, cpu_count, cpu_name, devices
 from fuser.runtime.profiler import clock_for
@@ -88,7 +88,7 @@ class Run:
         self.donates = bool(traced.donated)
         traced.donated = ()
         self.backend = traced._backend
-        self.device = CPU if self.backend.memory.platform == "cpu" else devices(self.backend.memory.platform)[0]
+        self.device = _device_of(self.backend)
         self.compiled: Compiled = traced.lower().compile()
         self.clock = clock_for(self.backend.memory.platform)
         self.input_names = input_names(traceable, traced, args, kwargs)
@@ -213,6 +213,20 @@ def _array(leaf: Any, aval: ArrayType) -> Any:
     return np.asarray(leaf).astype(aval.dtype, copy=False)
 
 
+def _device_of(backend: Backend) -> Device:
+    """Where a backend's programs run; RuntimeError where this machine has no such device."""
+    platform = backend.memory.platform
+    if platform == "cpu":
+        return CPU
+    try:
+        return devices(platform)[0]
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{error}, and to profile a function of the backend {backend.name} is to run it there; set FUSER_BACKEND=c, or compile "
+            "it without the device: python -m fuser compile --target"
+        ) from None
+
+
 def strays(kernels: Sequence[KernelProfile]) -> Iterator[str]:
     """A note of each kernel that takes far longer or shorter than the cost model says."""
     for kernel in kernels:
@@ -231,7 +245,7 @@ def machine(backend: Backend, device: Device) -> Machine:
     """The machine of a device, with its measured limits and the versions that matter."""
     versions = [("python", platform.python_version()), ("numpy", np.__version__), *_toolchain(backend)]
     name = cpu_name() if device.platform == "cpu" else device.kind
-    bandwidth, peak = limits.copy_bandwidth(device), limits.peak_flops(device)
+    bandwidth, peak = roofline.copy_bandwidth(device), roofline.peak_flops(device)
     cores = cpu_count() if device.platform == "cpu" else 0
     return Machine(name, cores, bandwidth, peak, backend.name, tuple(versions))
 

@@ -2,7 +2,7 @@
 
 In: for each device a call that stops at its collectives (`Executable.suspended`). Out: each one's outputs. A thread takes a
 device that can go on and runs it to its next collective; whoever brings the last value of a group prepares what there is to
-do for it (`combining`), which any thread may do a part of, and then the group's devices can go on. All devices come by the same
+do for it (`collectives`), which any thread may do a part of, and then the group's devices can go on. All devices come by the same
 collectives in the same order, since none stands in a branch or a loop: nobody can wait for ever.
 """
 

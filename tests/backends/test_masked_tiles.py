@@ -49,3 +49,24 @@ def test_the_form_of_narrow_tiles() -> None:
 
     assert [masking(rows) for rows in (30, 40, 90)] == [16, 16, 16]
     assert [masking(rows) for rows in (32, 48, 150)] == [None, None, None]  # whole vectors, and long rows
+
+
+@pytest.mark.parametrize("extent", (17, 30, 45, 64, 90))
+@pytest.mark.parametrize("whole", (False, True))
+def test_bools_that_choose_in_narrow_tiles(extent: int, whole: bool) -> None:
+    """gcc made vectors of bytes, and one number after the other of rows that are shorter: read into 32 bits first, they take a mask."""
+    random = np.random.default_rng(extent)
+    x, v = (random.standard_normal(shape).astype(np.float32) for shape in ((120, 90, extent), extent))
+    m = random.random(x.shape if whole else extent) > 0.5
+
+    def chosen(xp: Any, x: Any, v: Any, m: Any) -> tuple[Any, ...]:
+        d = v - x
+        return xp.where(m, v, d), xp.transpose(xp.sqrt(abs(d)), (2, 1, 0))
+
+    jitted = fuser.jit(lambda *a: chosen(fuser.numpy, *a), backend="c")
+    for found, wanted in zip(jitted(x, v, m), chosen(np, x, v, m), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+    if not whole:
+        (schedule,) = jitted.lower(x, v, m).sources[0].schedules.values()
+        assert schedule.tiling
+        assert schedule.masking == (16 if extent % 16 else None)

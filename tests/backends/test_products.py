@@ -137,6 +137,41 @@ def test_products_with_epilogues_inside_a_loop_run_natively() -> None:
     np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("after", [lambda r: r, lambda r: jnp.maximum(r, 0)])
+def test_columns_of_a_product_run_along_what_is_written(after: Callable[..., Any]) -> None:
+    """Channels of a convolution by patches: the result is the product transposed, each of whose rows would be written far apart."""
+    patches = RNG.standard_normal((3, 27, 20, 30)).astype(np.float32)
+    weights = RNG.standard_normal((27, 16)).astype(np.float32)
+    function = lambda p, w: after(jnp.einsum("bkhw,ko->bohw", p, w))
+    plan = planned(function, patches, weights)
+    assert kinds(plan) == [PRODUCT]
+    (source,) = fuser.jit(function, backend="c").lower(patches, weights).sources
+    rows, columns = source.launch["sizes"][3:5]
+    assert (rows, columns) == (16, 600)
+
+
+def test_equal_products_in_a_loop_are_one_function() -> None:
+    """Of eight products and four sums, as steps of Runge and Kutta have: compilers see each kernel once."""
+    a = (RNG.standard_normal((16, 16)) / 16).astype(np.float32)
+
+    def step(x: Any, _: Any) -> Any:
+        for _ in range(4):
+            x = x + jnp.sin(a @ x @ a)
+        return x, None
+
+    compiled = fuser.jit(lambda x: fuser.lax.scan(step, x, None, length=3)[0], backend="c")
+    assert len([part for part in loop_source(compiled.lower(a)).code.functions if "items" in str(part.name)]) <= 3
+    expected = a.astype(np.float64)
+    for _ in range(12):
+        expected = expected + np.sin(a @ expected @ a)
+    np.testing.assert_allclose(compiled(a), expected, rtol=1e-4, atol=1e-6)
+
+
+def loop_source(lowered: Any) -> Any:
+    (number,) = (n for n, group in enumerate(lowered.plan.kernels) if group.kind is Kind.CONTROL)
+    return lowered.sources[number]
+
+
 def test_float64_and_half_precision() -> None:
     with fuser.config.using(enable_x64=True):
         a, b = A.astype(np.float64), B.astype(np.float64)

@@ -505,3 +505,14 @@ def test_short_rows_in_pieces_under_masks() -> None:
         a, b = x.astype(np.float64), y.astype(np.float64)
         wanted = np.concatenate([np.exp(a), np.tanh(a + b), np.sin(b), np.roll(np.log1p(np.abs(a)), 3, 1)], 1)
         np.testing.assert_allclose(fuser.jit(joined, backend="c")(x, y), wanted, rtol=2e-6, atol=2e-6)
+
+
+def test_quotients_of_places_stand_before_loops_under_a_mask() -> None:
+    """Of rows that were two axes: behind the mask they were divided for each element, ten times as long."""
+    x, v = np.random.default_rng(3).standard_normal((30, 40, 50)).astype(np.float32), np.arange(1, 51, dtype=np.float32)
+    jitted = fuser.jit(lambda x, v: x.transpose(1, 0, 2).reshape(-1, 50) / v, backend="c")
+    np.testing.assert_array_equal(np.asarray(jitted(x, v)), x.transpose(1, 0, 2).reshape(-1, 50) / v)
+    text = jitted.lower(x, v).sources[0].text
+    masked = re.search(r"for \(int32_t \w+_lane.*?\n {6}}", text, re.DOTALL)
+    assert masked is not None
+    assert masked[0].count(" / ") == 1  # of the numbers themselves

@@ -15,7 +15,6 @@ import fuser
 import fuser.numpy as fnp
 from fuser import config
 from fuser.backends.triton import tuning
-from fuser.backends.triton.device import compilation
 from fuser.backends.triton.device.compilation import Job, compile_together
 from fuser.errors import UnsupportedError
 from fuser.kernel.schedule import Schedule
@@ -110,7 +109,6 @@ def test_kernels_are_compiled_by_several_processes_once(tmp_path: Any, monkeypat
         assert all(default_cache().get(job.key) for job in jobs)
         assert len(list((tmp_path / "triton").rglob("*.cubin"))) == len(jobs)
         assert compile_together(jobs, processes=2) == 0
-    assert compilation.processors() >= 1
 
 
 def test_a_backend_that_measures_nothing_says_so() -> None:

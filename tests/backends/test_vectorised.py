@@ -119,6 +119,7 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "gather or fill": (lambda x, i: fnp.take(x, i, mode="fill") + 1, F, I),
     "complex product": (lambda x: x * x + 1, C),
     "complex exp": (lambda x: fnp.exp(x), C),
+    "complex exp of a product of real numbers": (lambda x: fnp.exp(1j * (x @ x)), SQUARE),
     "complex abs": (lambda x: abs(x), C),
     "complex quotient": (lambda x: x / (x + 1), C),
     "softmax": (lambda x: nn.softmax(x), SQUARE),
@@ -176,15 +177,15 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
 }
 SCALAR: dict[str, tuple[str, Any, Any]] = {
     "running maximum": ("prefix scan", lambda x: lax.cummax(x), F),
-    "recurrence": ("each iteration", lambda x: lax.scan(lambda c, y: (c * 0.5 + y, c), np.float32(0), x), F),
+    "recurrence": ("loop-carried dependence", lambda x: lax.scan(lambda c, y: (c * 0.5 + y, c), np.float32(0), x), F),
     "argmax of short rows of 64 bits": (
-        "positions of extremes",
+        "argmax and argmin",
         lambda x: fnp.argmax(x, 1),
         np.ones((8, 33), np.uint64),
     ),
     "complex arc sine": ("complex asin", lambda x: fnp.arcsin(x), C),
     "repeated": ("integer division", lambda x: fnp.repeat(x, 11) + 1, F),
-    "gather of bytes": ("elements of uint8", lambda x: x[x.astype(np.int32) * 5000], I[:100].astype(np.uint8)),
+    "gather of bytes": ("gathers of uint8", lambda x: x[x.astype(np.int32) * 5000], I[:100].astype(np.uint8)),
 }
 
 
@@ -287,7 +288,7 @@ def test_quotients_of_64_bits_are_vectors_where_these_become_doubles(dtype: Any,
     alone = "avx512dq" not in toolchain.processor()
     assert ("scalar" in source.launch) is alone
     assert left_scalar(source, gcc(), tmp_path) is alone, source.text
-    assert not alone or "divide integers" in source.launch["scalar"][0]
+    assert not alone or "division of 64-bit integers" in source.launch["scalar"][0]
 
 
 @pytest.mark.parametrize("extent", [8, 16, 24, 48])
@@ -328,7 +329,7 @@ def test_half_precision(function: Any, x: np.ndarray, tmp_path: Any) -> None:
 def test_explain_says_why() -> None:
     step, double = lambda x: lax.cummax(x * 2), lambda x: x * 2
     (explained,) = fuser.explain(step)(F).steps
-    assert explained.scalar.startswith("each element of a prefix scan waits for the one before it")
+    assert explained.scalar.startswith("this prefix scan has a loop-carried dependence")
     assert f"\n      not vectorised: {explained.scalar}\n" in str(fuser.explain(step)(F))
     assert "not vectorised: " not in str(fuser.explain(double)(F))
 
@@ -354,8 +355,8 @@ def test_large_ones_are_worth_a_warning() -> None:
     large = np.ones((1024, 1024), np.float32)
     [text] = told(lambda x: lax.cummax(x, axis=1) * 2, large)
     assert re.fullmatch(
-        r"<lambda> has a kernel without vector instructions: k0_cummax_mul \(test_vectorised.py:\d+\), 1,048,576 elements: each "
-        r"element of a prefix scan waits for the one before it; along an axis other than the last, many run side by side "
+        r"<lambda> has a kernel without vector instructions: k0_cummax_mul \(test_vectorised.py:\d+\), 1,048,576 elements: this "
+        r"prefix scan has a loop-carried dependence; along an axis other than the last it is vectorised "
         r"\(test_vectorised.py:\d+\)",
         text,
     )

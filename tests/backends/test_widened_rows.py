@@ -11,6 +11,7 @@ import pytest
 
 import fuser
 import fuser.numpy as fnp
+from fuser.backends.c.function import symbols
 
 EXTENTS = (15, 16, 17, 31, 40, 48, 63, 64, 65, 80, 100, 127, 256, 300, 1001, 5000)
 ROWS = 67
@@ -139,3 +140,64 @@ def test_pieces_of_one_row_have_wide_rows_of_their_own() -> None:
     x = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
     found = fuser.jit(lambda a: rotated(fnp, a, lambda a, index, value: a.at[index].set(value)), backend="c")(x)
     np.testing.assert_allclose(found, rotated(np, x.astype(np.float64), put), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+@pytest.mark.parametrize("extent", (16, 40, 64, 65, 77, 300, 1001, 5000))
+def test_rows_of_halves_have_the_bits_that_a_loop_gives_them(dtype: str, extent: int) -> None:
+    """Infinities, nan with digits of its own, subnormal numbers and ties among them: each result is rounded once, to even."""
+    bits = np.random.default_rng(extent).integers(0, 1 << 16, (ROWS, extent)).astype(np.uint16)
+    x = bits.view(fnp.dtype(dtype))
+    top, half = lambda x: x.max(1, keepdims=True), np.float32(0.50048828125)
+
+    def rounded(x: Any) -> Any:
+        f = x.astype("float32")
+        return (f * half).astype(dtype), (f + top(x).astype("float32") * 0).astype(dtype), f.sum(1)
+
+    def alone(x: Any) -> Any:
+        return (x.astype("float32") * half).astype(dtype)
+
+    together, large, _ = fuser.jit(rounded, backend="c")(x)
+    expected = np.asarray(fuser.jit(alone, backend="reference")(x))
+    nan = np.isnan(expected.astype(np.float32))
+    found = np.asarray(together)
+    np.testing.assert_array_equal(found.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
+    assert np.isnan(found.astype(np.float32)[nan]).all()
+    with np.errstate(invalid="ignore"):
+        wide = x.astype(np.float32)
+        want = (wide + wide.max(1, keepdims=True) * 0).astype(x.dtype)
+    np.testing.assert_array_equal(np.asarray(large).astype(np.float32), want.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_rows_of_halves_are_converted_once(dtype: str) -> None:
+    """As normalised rows are: three sweeps that each would convert, and a store that would round."""
+    x = np.random.default_rng(0).standard_normal((ROWS, 200)).astype(np.float32)
+
+    def normalised(x: Any) -> Any:
+        f = x.astype("float32")
+        d = f - f.mean(1, keepdims=True)
+        return (d / (fnp.sqrt((d * d).mean(1, keepdims=True)) + 1e-5)).astype(x.dtype)
+
+    halves = x.astype(fnp.dtype(dtype))
+    (source,) = fuser.jit(normalised, backend="c").lower(halves).sources
+    assert not {f"{dtype}_load", f"{dtype}_round"} & set(symbols(source.code.parts))
+    found = np.asarray(fuser.jit(normalised, backend="c")(halves)).astype(np.float64)
+    exact = halves.astype(np.float64)
+    exact -= exact.mean(1, keepdims=True)
+    exact /= np.sqrt((exact * exact).mean(1, keepdims=True)) + 1e-5
+    np.testing.assert_allclose(found, exact, rtol=2 ** (-7 if dtype == "bfloat16" else -10), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_a_donated_row_of_halves_is_overwritten_once_it_is_read(dtype: str) -> None:
+    x = np.random.default_rng(0).standard_normal((ROWS, 77)).astype(np.float32).astype(fnp.dtype(dtype))
+
+    def scaled(x: Any) -> Any:
+        f = x.astype("float32")
+        return (f - f.max(1, keepdims=True) + f.min(1, keepdims=True)).astype(x.dtype)
+
+    expected = np.asarray(fuser.jit(scaled, backend="reference")(x))
+    given = fnp.array(x)
+    found = np.asarray(fuser.jit(scaled, donate_argnums=0, backend="c")(given))
+    np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))

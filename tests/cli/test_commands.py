@@ -271,6 +271,35 @@ def test_doctor_with_the_reference_backend_needs_no_compiler(tmp_path: pathlib.P
     assert "\x1b" not in result.stdout and result.stderr == ""
 
 
+def test_doctor_names_misspelt_settings(tmp_path: pathlib.Path) -> None:
+    result = _run("doctor", FUSER_CACHE_DIR=str(tmp_path), FUSER_BACKEND="reference", FUSER_THREDS="1")
+    assert result.returncode == 1
+    assert "FUSER_THREDS is no setting of fuser's, and does nothing" in result.stdout
+    assert "settings: unset it, or write FUSER_THREADS" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("FUSER_THREADS", "many", "FUSER_THREADS='many' is not an integer; unset it or correct it"),
+        ("FUSER_COLLECTIVE_TIMEOUT", "long", "FUSER_COLLECTIVE_TIMEOUT='long' is not a number; unset it or correct it"),
+        (
+            "FUSER_CACHE",
+            "maybe",
+            "FUSER_CACHE='maybe' is not 1, true, yes, on, 0, false, no or off; unset it or correct it",
+        ),
+        (
+            "FUSER_LEGACY_PRNG_KEY",
+            "no",
+            "FUSER_LEGACY_PRNG_KEY: legacy_prng_key is one of 'allow', 'warn', 'error', got 'no'; unset it or correct it",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_read(variable: str, value: str, words: str) -> None:
+    result = _run("--version", **{variable: value})
+    assert result.returncode == 1 and words in result.stderr
+
+
 def test_doctor_with_an_unsafe_cache_directory(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()

@@ -73,6 +73,17 @@ def test_jax_is_fuser_and_the_real_one_is_not_loaded() -> None:
     ]
 
 
+def test_missing_names_are_missed_in_jax() -> None:
+    said = python("""
+        from fuser.compat import install_as_jax
+        try:
+            install_as_jax().no_such_name
+        except AttributeError as error:
+            print(error)
+    """)
+    assert said == "module 'jax' has no attribute 'no_such_name'\n"
+
+
 def test_scalar_types_are_named_as_jax_names_them() -> None:
     said = python("""
         from fuser.compat import install_as_jax

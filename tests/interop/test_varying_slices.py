@@ -131,7 +131,7 @@ def test_extremes_of_no_selected_element_are_errors() -> None:
             compiled(np.arange(3, dtype=dtype))
 
 
-def test_slices_of_any_extent_are_left_to_segments() -> None:
+def test_slices_of_any_extent_of_large_arrays_are_left_to_segments() -> None:
     """What a window as large as the array would make slower by more than a factor."""
 
     def few(x: Any, ends: Any) -> Any:
@@ -140,6 +140,10 @@ def test_slices_of_any_extent_are_left_to_segments() -> None:
             total += x[ends[k] : max(ends[k] + 2, ends[k - 1])].sum()
         return total
 
+    large = np.random.default_rng(3).normal(size=5000)
     compiled = accelerate(few, measure=False)
-    compiled(X, PLACES)
-    assert "in segments" in compiled.explain()
+    same(compiled(X, PLACES), few(X, PLACES))
+    assert "compiled whole" in compiled.explain()
+    other = accelerate(few, measure=False)
+    same(other(large, PLACES), few(large, PLACES))
+    assert "in segments" in other.explain()

@@ -212,3 +212,24 @@ def test_a_slice_beside_an_update_needs_no_update() -> None:
     assert whole(graph) == []
     graph = through(lambda x, a: lax.dynamic_update_slice(x, a, (0, 0))[1:2, ::2], X, X[:2])
     assert whole(graph) == []
+
+
+def test_an_element_read_of_a_computed_array_that_is_handed_out_keeps_no_other_array() -> None:
+    """A field, a source in it and a probe (finite differences in time): the field and its source are one kernel."""
+    jax = pytest.importorskip("jax")
+
+    def program(lib: Any, np_: Any) -> Callable[..., Any]:
+        def step(field: Any, t: Any) -> Any:
+            field = field.at[1:-1, 1:-1].add(0.5 * (field[1:-1, 2:] - field[:-2, 1:-1]))
+            field = field.at[100, 100].add(np_.sin(t))
+            return field, field[120, 100]
+
+        return lambda field: lib.scan(step, field, np_.arange(20.0))
+
+    field = RNG.normal(size=(200, 200)).astype(np.float32)
+    run = fuser.jit(program(lax, jnp), backend="c")
+    for found, want in zip(run(field), jax.jit(program(jax.lax, jax.numpy))(field), strict=True):
+        np.testing.assert_allclose(found, want, 1e-5, 1e-5)
+    (loop,) = (g for g in run.lower(field).plan.groups if g.kind is Kind.CONTROL)
+    writes = [v for g in loop.bodies[0].groups for v in g.graph.outvars if v.aval.shape == field.shape]
+    assert len(writes) == 1, loop.bodies[0]

@@ -71,7 +71,32 @@ def three_ways(i: Any, x: Any) -> Any:
     return lax.switch(i % 3, [lambda x: x.at[i].set(9.0), lambda x: x, lambda x: x.at[i + 900].set(x[i - 1])], x)
 
 
+def write_then_choice(i: Any, x: Any) -> Any:
+    x = x.at[i].set(x[i] * 2)
+    return lax.cond(x[i] > 1, lambda x: x.at[i].set(x[i] - 1), lambda x: x, x)
+
+
+def write_then_choices(i: Any, x: Any) -> Any:
+    x = x.at[i].set(x[i + 1])
+    x = lax.cond(x[i] > 0, lambda x: x.at[i].set(x[i + 2]).at[i + 1].add(x[i]), lambda x: x, x)
+    return lax.cond(x[i + 1] > 0, lambda x: x.at[i + 2].set(x[i] + x[i + 1]), lambda x: x.at[i].multiply(3.0), x)
+
+
+def writes_within_a_choice(i: Any, x: Any) -> Any:
+    inner = lambda x: lax.cond(x[i] > 1, lambda x: x.at[i].set(1.0), lambda x: x, x)
+    return lax.cond(x[i + 1] > 0, lambda x: inner(x.at[i].set(x[i + 1] * 2)), lambda x: x, x)
+
+
+def window_then_choice(i: Any, x: Any) -> Any:
+    x = lax.dynamic_update_slice(x, lax.dynamic_slice(x, (i + 3,), (5,)) * 2, (i,))
+    return lax.cond(x[i + 2] > 0, lambda x: x.at[i + 2].set(-x[i + 4]), lambda x: x.at[i + 1].set(x[i]), x)
+
+
 CASES = (
+    write_then_choice,
+    write_then_choices,
+    writes_within_a_choice,
+    window_then_choice,
     two_writes,
     reads_between,
     rows,
@@ -110,6 +135,10 @@ def _loop_of(graph: Graph) -> Any:
         (either_way, 2),
         (nested, 1),
         (three_ways, 1),
+        (write_then_choice, 2),
+        (write_then_choices, 4),
+        (writes_within_a_choice, 2),
+        (window_then_choice, 2),
     ],
 )
 def test_elements_are_written_in_place(body: Callable[..., Any], writes: int) -> None:

@@ -382,3 +382,40 @@ def test_sums_after_loops_in_other_dtypes(dtype: str) -> None:
 def test_add_any_is_gone_from_optimised_scans() -> None:
     for program, args in ((recurrent, (W, U, H, XS)), (predator_prey, (PARAMETERS, STATES))):
         assert "add_any" not in inside(optimised(grad_of(program, 0)(fnp, lax), *args))
+
+
+def test_what_library_calls_read_is_laid_out_before_the_loop() -> None:
+    """Shortest ways by Bellman and Ford: the indices of the scatter are a column of the edges."""
+
+    def program(np_: Any, lib: Any) -> Callable[..., Any]:
+        def ways(edges: Any, costs: Any, first: Any) -> Any:
+            step = lambda i, d: d.at[edges[:, 1]].min(d[edges[:, 0]] + costs)
+            return lib.fori_loop(0, 9, step, first)
+
+        return ways
+
+    edges = RNG.integers(-50, 50, (300, 2)).astype(np.int32)
+    graph = agree(program, edges, np.abs(floats(300)), floats(50) + 1)
+    [loop] = loops(graph)
+    [scatter] = [eqn for eqn in loop.params["jaxpr"].eqns if eqn.primitive.name == "scatter-min"]
+    assert "lt" not in inside(graph)  # which turns indices from the end
+    source = scatter.invars[1]
+    while source in (producers := loop.params["jaxpr"].producers):
+        assert producers[source].primitive.name in ("broadcast_in_dim", "reshape")
+        [source] = producers[source].invars
+    assert source.aval.shape == (300,)
+
+
+def test_a_column_that_a_library_call_reads_is_copied_once() -> None:
+    def program(np_: Any, lib: Any) -> Callable[..., Any]:
+        def sums(places: Any, rows: Any) -> Any:
+            drop = lambda i, d: d.at[places[:, 1]].add(rows + d[0], mode="drop", wrap_negative_indices=False)
+            return lib.fori_loop(0, 5, drop, np_.zeros(50))
+
+        return sums
+
+    places = RNG.integers(0, 60, (300, 2)).astype(np.int32)
+    graph = agree(program, places, floats(300))
+    assert "slice" not in [
+        e.primitive.name for eqn in loops(graph) for e in eqn.params["jaxpr"].eqns if e.invars[0].aval.shape == (300, 2)
+    ]

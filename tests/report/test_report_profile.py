@@ -215,7 +215,10 @@ def test_a_missing_gpu_is_named(monkeypatch):
     monkeypatch.setattr("fuser.runtime.device.has_cuda", lambda: False)
     with pytest.raises(RuntimeError) as caught:
         fuser.profile(fuser.jit(softmax, backend="triton"))(uniform(4, 4))
-    assert str(caught.value) == "there is no platform 'cuda' on this machine; it has cpu"
+    assert str(caught.value) == (
+        "there is no platform 'cuda' on this machine; it has cpu, and to profile a function of the backend triton is to run it "
+        "there; set FUSER_BACKEND=c, or compile it without the device: python -m fuser compile --target"
+    )
 
 
 def test_shape_errors_are_the_functions_own():

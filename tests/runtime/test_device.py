@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fuser.config import config
-from fuser.runtime import device, limits, profiler, toolchain
+from fuser.runtime import device, profiler, roofline, toolchain
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_quotas_of_the_first_version(tmp_path):
 
 def test_nothing_imports_torch_without_need():
     code = (
-        "import sys\nfrom fuser.runtime import array, cache, device, executable, limits, memory, profiler, toolchain\n"
+        "import sys\nfrom fuser.runtime import array, cache, device, executable, roofline, memory, profiler, toolchain\n"
         "import numpy as np\nx = array.Array(np.zeros(3)); repr(x), x.device, array.from_dlpack(x._data)\n"
         "device.default_platform() == 'cpu' and sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     )
@@ -117,23 +117,23 @@ assert fuser.Ref is fuser.ref.Ref and fuser.custom_batching.custom_vmap is not N
 
 
 def test_limits_are_measured_by_compiled_code_and_remembered(monkeypatch):
-    assert toolchain.compile_shared(limits._SOURCE).path.exists()
-    monkeypatch.setattr(limits, "_BUDGET", 0.05)
-    monkeypatch.setattr(limits, "_LARGEST_COPY", 8 << 20)
-    bandwidth, flops = limits.copy_bandwidth(), limits.peak_flops()
+    assert toolchain.compile_shared(roofline._SOURCE).path.exists()
+    monkeypatch.setattr(roofline, "_BUDGET", 0.05)
+    monkeypatch.setattr(roofline, "_LARGEST_COPY", 8 << 20)
+    bandwidth, flops = roofline.copy_bandwidth(), roofline.peak_flops()
     assert 1e6 < bandwidth < 1e13 and 1e6 < flops < 1e14
-    assert (limits.copy_bandwidth(), limits.peak_flops()) == (bandwidth, flops)
-    now = limits.time.time()
-    monkeypatch.setattr(limits.time, "time", lambda: now + 2 * 86400)
-    assert limits.copy_bandwidth() != bandwidth
+    assert (roofline.copy_bandwidth(), roofline.peak_flops()) == (bandwidth, flops)
+    now = roofline.time.time()
+    monkeypatch.setattr(roofline.time, "time", lambda: now + 2 * 86400)
+    assert roofline.copy_bandwidth() != bandwidth
 
 
 def test_limits_without_a_compiler(monkeypatch):
-    monkeypatch.setattr(limits, "_BUDGET", 0.05)
-    monkeypatch.setattr(limits, "_LARGEST_COPY", 8 << 20)
+    monkeypatch.setattr(roofline, "_BUDGET", 0.05)
+    monkeypatch.setattr(roofline, "_LARGEST_COPY", 8 << 20)
     with config.using(cc="no-such-compiler"):
-        assert 1e6 < limits.copy_bandwidth() < 1e13
-        assert 1e6 < limits.peak_flops() < 1e14
+        assert 1e6 < roofline.copy_bandwidth() < 1e13
+        assert 1e6 < roofline.peak_flops() < 1e14
 
 
 def test_timings(monkeypatch):

@@ -14,16 +14,18 @@ from fuser.backends.c import spell
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
-from fuser.backends.c.remarks import elements, obstacle, remark, worst
-from fuser.backends.c.schedules import recurrence_fission
+from fuser.backends.c.remarks import elements, remark, why_not_vectorised, worst
+from fuser.backends.c.schedules import recurrence_fission, sliding_window
 from fuser.backends.c.schedules.argreduce import with_positions_apart
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
-from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction, planes
+from fuser.backends.c.schedules.outer_reduction import OuterReduction, SplitOuterReduction
 from fuser.backends.c.schedules.padded_rows import padded_rows
+from fuser.backends.c.schedules.planes import BLOCK, planes
 from fuser.backends.c.schedules.reduction_tree import ReductionTree
 from fuser.backends.c.schedules.row_prices import row_prices
+from fuser.backends.c.schedules.sliding_reduction import SlidingReduction
 from fuser.backends.c.schedules.staged_rows import StagedRows
 from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.backends.c.target import TARGET
@@ -105,7 +107,7 @@ def _emit(kernel: Kernel, threads: bool, asked: Schedule) -> tuple[Module, dict[
     writer = writer_of(kernel, loops, threads, asked)
     module = writer.module()
     launch: dict[str, Any] = {"sizes": tuple(writer.sizes.values)}
-    reason = obstacle(writer)
+    reason = why_not_vectorised(writer)
     return module, launch | remark((reason, elements(writer)) if reason else None), writer.schedule()
 
 
@@ -147,8 +149,16 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
         if apart is not None:
             return recurrence_fission.RecurrenceFission(apart, kernel, loops, threads, asked)
         return LoopKernel(kernel, loops, threads, asked)
+    if not asked.forbids("sliding_window"):
+        loops = sliding_window.loops_with_windows(kernel, loops)
     if not kernel.reduced:
         return Elementwise(kernel, loops, threads, asked)
+    if (
+        asked.reduction is None
+        and not asked.forbids("sliding_window")
+        and (found := sliding_window.of_reduction(kernel, loops))
+    ):
+        return SlidingReduction(found, kernel, loops, threads, asked)
     way = reduction_of(kernel, loops, asked)
     if way.endswith("inner") and loops.vector not in loops.reduced:
         loops = replace(loops, vector=loops.reduced[-1])

@@ -34,6 +34,7 @@ from fuser.backends.c.function import (
     code,
     joined,
 )
+from fuser.backends.c.half_precision import unrounded
 from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Offsets
 from fuser.backends.c.schedules import masking
 from fuser.backends.c.target import TARGET
@@ -102,6 +103,7 @@ class Emitter(Builder, Common):
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
         self.aliases: dict[Store, Variable] = {}  # pointers of their own, by which these write into an array there
         self.widened: Mapping[Scalar, Variable] = {}  # narrow numbers that are read from rows of wide ones
+        self.narrowed: Mapping[Store, Variable] = {}  # stores of narrow numbers that wait in rows of wide ones
         self.outside: Part = "0"  # and the floating-point number that stands for one that is not
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
 
@@ -469,9 +471,14 @@ class Emitter(Builder, Common):
             self.close(flat=True)
 
     def store(self, store: Store) -> None:
-        dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
         with self.where_inside():
-            self.set(self.target(store), spell.store(dtype, value))
+            self.set(self.target(store), self.stored(store))
+
+    def stored(self, store: Store) -> Code:
+        """What a store writes, as it goes to memory: a number rounded to a half is rounded once, not as a value and as an element."""
+        exact = unrounded(store)
+        value = exact if exact in self.env else store.value
+        return spell.store(self.kernel.params[store.param].dtype, self.operand(value))
 
     # Reductions.
 

@@ -7,6 +7,10 @@ that widens its result, since gcc passes no vectors of 16 bits. From float16, se
 
 from __future__ import annotations
 
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import FLOATS, HALVES
+from fuser.kernel.kernel import Store
+
 # By name, each after float_of_bits and bits_of_float. Functions of the library have these.
 PORTABLE = {
     # A half's exponent and digits, moved to a float's places, are 2**112 times too small; nan and infinity are told by size.
@@ -89,3 +93,10 @@ def _round() -> str:
 
 # What generated kernels have.
 HELPERS = PORTABLE | {"float16_load": _LOAD, "float16_round": _round()}
+
+
+def unrounded(store: Store) -> Scalar:
+    """What a store of halves writes before it is rounded to one; else its value."""
+    value = store.value
+    rounds = value.op == "cast" and value.dtype in HALVES and value.args[0].dtype == FLOATS[2]
+    return value.args[0] if rounds else value

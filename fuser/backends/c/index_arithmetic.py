@@ -60,6 +60,7 @@ class Offsets(IndexText):
 
     # Of the position along the vector and an offset, where they stand still; by the divisor and the offset.
     quotients: Mapping[tuple[int, int], Code] = MappingProxyType({})
+    standing: Mapping[Div, Code] = MappingProxyType({})  # quotients that were computed before the loop
 
     def literal(self, value: int) -> Code:
         return Code((str(value),))
@@ -82,6 +83,8 @@ class Offsets(IndexText):
 
     def _quotient(self, atom: Div, owner: Any) -> Code | None:
         """A quotient that does not change here: of the divisor itself, or of a multiple."""
+        if atom in self.standing:
+            return self.standing[atom]
         terms = [(a, factor) for a, factor in atom.base.terms if a not in self.absorbed]
         if terms != [(self.vector, 1)]:
             return None

@@ -1,4 +1,4 @@
-"""Why the innermost loops of a kernel are not vectorised: a writer that has written its text in, the first reason out.
+"""Vectorisation remarks: why the innermost loops of a kernel are not vectorised. A written emitter in, the first reason out.
 
 What gcc makes vector instructions of is known by operation, by how an element's offset is found, and by what one element
 waits for. The test of this file compares the reasons with what gcc says of its own loops.
@@ -39,13 +39,13 @@ def worst(a: Scalarised | None, b: Scalarised | None) -> Scalarised | None:
     return max((one for one in (a, b) if one), key=lambda one: one[1], default=None)
 
 
-def obstacle(writer: Emitter) -> str:
-    """Why one element after the other is computed, in words; "" where loops are vectorised."""
+def why_not_vectorised(writer: Emitter) -> str:
+    """Why the innermost loop is not vectorised, for users; "" where it is."""
     axis = _innermost(writer)
     if axis is None:
         alone = isinstance(writer, LoopKernel) and not isinstance(writer, RecurrenceFission)
         return (
-            "each iteration of the loop waits for the one before it; lanes side by side, as vmap gives, would not"
+            "the loop has a loop-carried dependence; independent lanes, as vmap gives, would be vectorised"
             if alone
             else ""
         )
@@ -69,7 +69,7 @@ def elements(writer: Emitter) -> int:
 
 
 _BY_COMPILER = spell.storage(FLOATS[0]) == "_Float16"  # who converts it; gcc does so one number at a time
-_HALF = "float16 is converted one number after the other; float32 and bfloat16 are not"
+_HALF = "the compiler converts float16 without vectors; float32 and bfloat16 are vectorised"
 
 
 def _innermost(writer: Emitter) -> Axis | None:
@@ -92,22 +92,20 @@ def _of_reductions(writer: InnerReduction) -> str:
     for sweep in writer.kernel.sweeps:
         recalled = writer.kept.keys() - set(sweep.kept)
         if any(n.op == "scan" and n not in recalled for n in sweep.body) and sweep not in writer.in_vectors:
-            return "each element of a prefix scan waits for the one before it; along an axis other than the last, many run side by side"
+            return "this prefix scan has a loop-carried dependence; along an axis other than the last it is vectorised"
         extremes = any(reduction.attr.positional for reduction in sweep.reductions)
         if extremes and not is_argreduce(writer.loops, sweep):
-            return "positions of extremes in short rows are looked for one after the other; along the first axis they are not"
+            return "argmax and argmin of rows this short are not vectorised; along the first axis they are"
     return ""
 
 
 def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
     dtype = node.args[-1].dtype if node.args else node.dtype
     if is_complex(dtype) and node.op not in ("load", "const", "reduction", "carry", "final", "lane", *PLAIN_COMPLEX):
-        return (
-            f"complex {node.op} is computed one number after the other; functions of real and imaginary parts are not"
-        )
+        return f"complex {node.op} is not vectorised; functions of real and imaginary parts are"
     wide = dtype.kind in "iu" and dtype.itemsize == 8 and not _by_doubles()
     if wide and node.op in ("div", "rem") and writer.follows(node.args[1], axis):
-        return "processors divide integers of 64 bits one after the other; not so by a constant, and not narrower ones"
+        return "division of 64-bit integers by a variable is not vectorised; by a constant, or of narrower ones, it is"
     if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
         return _HALF
     return ""
@@ -118,7 +116,7 @@ def _by_doubles() -> bool:
     return "avx512dq" in toolchain.processor()
 
 
-def _stands_still(writer: Emitter, division: Div) -> bool:
+def _is_hoisted(writer: Emitter, division: Div) -> bool:
     return of_vector(division, writer.loops) and any(division.divisor % strip == 0 for strip in writer.strips)
 
 
@@ -127,8 +125,8 @@ def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
         return ""
     offset = index_of(node)
     divisions = (atom for atom, _ in offset.terms if isinstance(atom, Div) and axis in index_axes(atom.base))
-    if any(not _stands_still(writer, division) for division in divisions):
-        return "the offset of each element takes an integer division; a reshape to axes of its own would not"
+    if any(not _is_hoisted(writer, division) for division in divisions):
+        return "the index of each element takes an integer division; a reshape to axes of its own would not"
     if node.op == "index":
         return ""
     gathered = any(writer.follows(value, axis) for value in computed(offset))
@@ -137,11 +135,9 @@ def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
         and node not in writer.single
         and (node.dtype.itemsize not in masking.GATHERED or is_complex(node.dtype))
     ):
-        return f"elements of {node.dtype} are read at computed indices one after the other; those of 4 and 8 bytes that are not complex are gathered"
+        return f"gathers of {node.dtype} are not vectorised; those of real elements of 4 and 8 bytes are"
     tested = node.args and writer.follows(node.args[0], axis)
     chosen = tested and axis is writer.loops.vector and writer.scattered(node)
     if tested and not gathered and not chosen and not 0 <= offset.coefficient(axis) <= NEAR:
-        return (
-            "elements that lie apart are read under a test, one after the other; in a copy they would lie side by side"
-        )
+        return "masked loads with a stride are not vectorised; of a contiguous copy they are"
     return ""

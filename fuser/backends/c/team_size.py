@@ -1,4 +1,4 @@
-"""C by which a kernel asks into how many shares its work is worth being split."""
+"""C code that chooses how many threads share a kernel's work."""
 
 from __future__ import annotations
 

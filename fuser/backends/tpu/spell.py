@@ -13,11 +13,10 @@ import numpy as np
 
 from fuser.backends.table import Spelling, Table, words
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, bfloat16, is_complex, is_inexact
+from fuser.ir.types import BOOL, HALVES, is_complex, is_inexact
 
 F32 = np.dtype("float32")
 POSITION = np.dtype("int64")  # of positions in arrays, which other machines count in 64 bits and kernels here in 32
-HALVES = (FLOATS[0], bfloat16)
 
 
 def _shift(form: str, inside: str) -> Spelling:

@@ -23,12 +23,12 @@ from fuser.backends.triton.product import product
 from fuser.backends.triton.reductions import held_words, scans_of, whole_rows
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.decompose import decompose
+from fuser.kernel.excess_precision import with_unrounded_sums
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
 from fuser.kernel.relative_sums import RelativeSums, with_relative_sums
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
-from fuser.kernel.sum_digits import with_unrounded_sums
 from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup
 

@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuser.backends.triton import kept_halves, spell
+from fuser.backends.triton import half_row_buffers, spell
 from fuser.backends.triton.block_sizes import LONGEST_ROW, MOST_WARPS, Tile
 from fuser.backends.triton.emitter import HALVES, Dims, Emitter, Function, Launch, either, widest
-from fuser.backends.triton.kept_halves import KeptHalves, sweep_stage
+from fuser.backends.triton.half_row_buffers import HalfRowBuffers, sweep_stage
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16
 from fuser.kernel.exponentials import absorbed, exponentials
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.moderate import moderate
 from fuser.kernel.operands import operands
 from fuser.kernel.padding import Padding
+from fuser.kernel.safe_divisors import is_safe_divisor
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
@@ -80,7 +80,7 @@ class Rows(Emitter):
         self.padding = Padding(kernel)
         self.exponentials = exponentials(kernel)
         self.absorbed = absorbed(kernel, self.exponentials)
-        self.kept = KeptHalves(list(map(sweep_stage, kernel.sweeps)) if kept else ())
+        self.kept = HalfRowBuffers(list(map(sweep_stage, kernel.sweeps)) if kept else ())
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
@@ -160,9 +160,9 @@ class Rows(Emitter):
         for node in self.kept.of(stage):
             name = self.name(node)
             if f"{name}_kept" in self.kept.names:
-                self.line(self.by_ptx(f"{name} = {kept_halves.widened(f'{name}_kept', stage)}"))
+                self.line(self.by_ptx(f"{name} = {half_row_buffers.widened(f'{name}_kept', stage)}"))
         for node in [node for node in self.env if isinstance(node, Scalar) and node.op == "cast"]:
-            if kept_halves.uncast(node) in self.kept.of(stage):
+            if half_row_buffers.uncast(node) in self.kept.of(stage):
                 self.line(f"{self.name(node)} = {self.expression(node)}")
 
     def constants(self) -> dict[str, int]:
@@ -258,7 +258,7 @@ class Rows(Emitter):
         return super().operation(node, args)
 
     def _shared_quotient(self, node: Scalar, dividend: str, divisor: str) -> str:
-        half, scaled = node.dtype in HALVES, not moderate(node.args[1])
+        half, scaled = node.dtype in HALVES, not is_safe_divisor(node.args[1])
         names = [f"{part}_{divisor}" for part in (("inverse",) if half else ("negated", "reciprocal"))]
         key, scale = ("reciprocal", names[-1]), f"scale_{divisor}"
         if key not in self.env:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from fuser.backends.table import Spelling, Table, words
-from fuser.backends.triton import exact_packs, half_precision, kept_halves
+from fuser.backends.triton import exact_packs, half_precision, half_row_buffers
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, float8_e4m3fn, float8_e5m2, is_inexact
 
@@ -197,7 +197,7 @@ HELPERS: dict[str, str] = {
     y = y - (y - size / (y * y)) * (1.0 / 3.0)
     return tl.where(usual, tl.where(x < 0, y * -1.0, y), x)""",
     **half_precision.HELPERS,
-    **kept_halves.HELPERS,
+    **half_row_buffers.HELPERS,
     **exact_packs.HELPERS,
     "scaled_divisor": """def scaled_divisor(y):
     # y by a power of two that keeps quotients by it in range, and that power.

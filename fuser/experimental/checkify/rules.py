@@ -20,8 +20,8 @@ from fuser.ir.types import is_inexact
 from fuser.ops.calls import custom_jvp_call_p, custom_vjp_call_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.elementwise import div_p
-from fuser.ops.indexing import as_gather, gather_p
-from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
+from fuser.ops.indexing import as_gather, gather_p, window_sizes
+from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
 
 Enabled = frozenset[ErrorCategory]
 Rule = Callable[[State, Enabled, Eqn, Sequence[Any], Sequence[Any]], State]

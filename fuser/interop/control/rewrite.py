@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuser.interop.control.appended import with_variables
+from fuser.interop.control.assignments import with_assignments
 from fuser.interop.control.exits import PREFIX, NotStructured, structured
 from fuser.interop.control.names import bound, exposed, reads
 
@@ -37,6 +38,7 @@ def rewritten(code: types.CodeType) -> types.CodeType | None:
     tree = _source(code)
     if tree is None or not any(map(_asks, ast.walk(tree))):
         return None
+    tree.body = with_assignments(tree.body)
     if any(isinstance(node, _REFUSED) for node in ast.walk(tree)):
         return None
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

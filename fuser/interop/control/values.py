@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser.interop.control.exits import PREFIX, RESULT
 from fuser.interop.numpy.context import Context, untraceable
-from fuser.interop.numpy.indexing import Selected
+from fuser.interop.numpy.selected import Selected
 from fuser.interop.numpy.times import TimeArray
 from fuser.interop.numpy.traced import Either, EitherInteger, TracedArray
 from fuser.ir.types import ALL_DTYPES, ArrayType

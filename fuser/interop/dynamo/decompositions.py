@@ -12,7 +12,7 @@ from fuser.interop.dynamo.internals import core_aten_decompositions, get_decompo
 from fuser.interop.dynamo.preserved import undecomposed
 
 _MORE = (
-    *("silu", "leaky_relu_backward", "linalg_vector_norm", "dist", "round.decimals", "ldexp", "grid_sampler_2d", "narrow_copy"),
+    *("silu", "leaky_relu_backward", "linalg_vector_norm", "dist", "round.decimals", "ldexp", "narrow_copy"),
     *("permute_copy", "view_copy", "unbind_copy", "tril_indices", "triu_indices", "rrelu_with_noise_backward", "as_strided_scatter"),
     *("adaptive_max_pool2d", "adaptive_max_pool3d"),
 )  # fmt: skip
@@ -54,6 +54,15 @@ def _dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
     order = sorted(range(input.dim()), key=lambda d: -strides[d])
     mask = torch.bernoulli(like.permute(order), 1 - p).permute([order.index(d) for d in range(input.dim())])
     return input * mask * (1 / (1 - p)), mask
+
+
+def _leaky_relu_of_means(
+    input: torch.Tensor, noise: torch.Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None
+) -> Any:  # fmt: skip
+    """RReLU: outside of training the slope is the mean of both; the second result is the noise, which only training draws."""
+    if training:
+        return NotImplemented
+    return torch.nn.functional.leaky_relu(input, (lower + upper) / 2), noise.clone()
 
 
 def _trilinear(
@@ -161,6 +170,7 @@ def _each(function: Callable[..., torch.Tensor]) -> Callable[..., list[torch.Ten
 
 _OWN: dict[str, Callable[..., Any]] = {
     "native_dropout.default": _dropout,
+    "rrelu_with_noise_functional.default": _leaky_relu_of_means,
     "_trilinear.default": _trilinear,
     "_cdist_forward.default": _distances,
     "_cdist_backward.default": _distances_backward,

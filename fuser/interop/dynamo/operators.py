@@ -23,7 +23,7 @@ from fuser.ir.dim import Scope, evaluated
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.runtime.array import numpy_dtype
-from fuser.runtime.collection import no_collection
+from fuser.runtime.garbage_collection import no_collection
 from fuser.trace.stage import stage
 from fuser.transforms.linear import vjp
 

@@ -29,7 +29,7 @@ from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
 from fuser.lax.values import broadcast_to, convert, literal
 from fuser.runtime.array import Array, numpy_dtype
-from fuser.runtime.collection import no_collection
+from fuser.runtime.garbage_collection import no_collection
 from fuser.trace.stage import stage
 
 Sizes = dict[Any, int]  # of symbols

@@ -11,9 +11,9 @@ import numpy as np
 
 from fuser.interop.numpy.context import Context, supported, untraceable
 from fuser.interop.numpy.dispatch import implements
-from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order, order_of
 from fuser.interop.numpy.rows import packed
+from fuser.interop.numpy.selected import Selected, unknown_shape
 from fuser.interop.numpy.time_ufuncs import of_numbers
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.numpy.ufuncs import kind_of, operand
@@ -83,7 +83,7 @@ def astype(
     if wanted == x.dtype and not copy:
         return x
     if isinstance(x, Selected):
-        return x.alike(astype(x.full(), dtype), x.dims)
+        return x.alike(astype(x.full(), dtype))
     value = x.value.astype(wanted) if x.known else x.lifted(wanted)
     return TracedArray(x._context, value, scalar=x.scalar, order=ordered(x, order))
 

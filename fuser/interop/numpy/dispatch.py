@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.held import is_sequence
 from fuser.interop.numpy import time_functions
 from fuser.interop.numpy.checks import exempted, in_numpy
 from fuser.interop.numpy.context import Context, untraceable
-from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import laid_out
+from fuser.interop.numpy.selected import Selected, unknown_shape
 from fuser.interop.numpy.time_ufuncs import holds_time
 from fuser.interop.numpy.traced import EITHER, TracedArray
 from fuser.interop.numpy.ufuncs import known, store
+from fuser.interop.read_only import is_sequence
 
 Handler = Callable[..., Any]
 FUNCTIONS: dict[Any, Handler] = {}

@@ -7,20 +7,20 @@ Assignment through slices becomes padding and selection, which fuse. A traced ma
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from fuser.errors import UnsupportedError
-from fuser.interop.numpy.checks import in_numpy, notice_out_of_bounds
+from fuser.interop.numpy.checks import in_numpy, notice, notice_out_of_bounds
 from fuser.interop.numpy.context import to_dtype, untraceable
+from fuser.interop.numpy.selected import Selected, alike, box, unknown_shape
 from fuser.interop.numpy.spans import Span, span, windowed
-from fuser.interop.numpy.traced import TracedArray, Value, View, wrap
+from fuser.interop.numpy.traced import TracedArray, Value, View, find_context, wrap
 from fuser.interop.numpy.varying_slices import Varying, assign, cut, varying
-from fuser.ir.source import current_source
 from fuser.ir.types import BOOL
 from fuser.lax.values import broadcast_to, literal
-from fuser.numpy import indexing
+from fuser.numpy import indexing, reductions
 from fuser.ops import elementwise as E
 from fuser.ops import movement as V
 from fuser.ops.dynamic import dynamic_update_slice_p
@@ -32,82 +32,6 @@ MOST_BESIDE = (
 )
 FEW_ROWS = 8  # at known positions, which are assigned one after the other
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
-
-
-class Selected(TracedArray):
-    """What `x[mask]` is for a traced mask: all elements, of which those where the mask holds count.
-
-    So are rows selected by a mask of one dimension, and a slice whose extent is computed: then `dims` are those whose extents vary.
-    `alone` is then the mask of one dimension.
-    `position` are, of the positions that `np.where(mask)` gives, the mask, the dimension along which they count, and the value that they had.
-    `window` is the view, of the array sliced, that a slice is part of; what is computed from such a slice has no window.
-    """
-
-    __slots__ = ("alone", "dims", "line", "mask", "position", "window")
-
-    def __init__(
-        self,
-        full: TracedArray,
-        mask: Value,
-        dims: tuple[int, ...] | None = None,
-        view: bool = False,
-        alone: Value | None = None,
-    ) -> None:
-        super().__init__(full._context, full.value)
-        self.mask, self.dims, self.alone = mask, dims, alone
-        self.position: tuple[TracedArray, int, Value] | None = None
-        self.window = full if view else None
-        if view:
-            self._base, self._view = full._base, full._view
-        self.line = current_source().short
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        raise unknown_shape()
-
-    @property
-    def size(self) -> int:
-        raise unknown_shape()
-
-    @property
-    def known(self) -> bool:
-        return False
-
-    def __len__(self) -> int:
-        raise unknown_shape()
-
-    def __repr__(self) -> str:
-        return f"selected<{self.full()._aval}>"
-
-    def full(self) -> TracedArray:
-        """The elements of which some are selected."""
-        return TracedArray(self._context, self.value)
-
-    def alike(self, full: TracedArray, dims: tuple[int, ...] | None) -> Selected:
-        """Others of which the same are selected; where rows are, in the dimensions `dims`, these may extend otherwise beside them."""
-        if self.alone is None or full.shape == self.value.shape:
-            return Selected(full, self.mask, self.dims, alone=self.alone)
-        if full.ndim == 1:
-            return Selected(full, self.alone)
-        among = bind(V.broadcast_in_dim_p, self.alone, shape=full.shape, broadcast_dimensions=dims)
-        return Selected(full, among, dims, alone=self.alone)
-
-    def same_as(self, other: Selected) -> bool:
-        """Whether another selection is by the same mask, along the same dimensions."""
-        same = self._context.same
-        if self.dims != other.dims or same(self.mask, other.mask):
-            return self.dims == other.dims
-        both = self.alone is not None and other.alone is not None and self.value.ndim == other.value.ndim
-        return both and same(self.alone, other.alone)
-
-
-def unknown_shape(line: str = "") -> UnsupportedError:
-    return untraceable(
-        "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the "
-        "same mask, sums, means and extremes of it, and x[mask] = ... are traced, and this is not",
-        "use np.where(mask, x, y) or where=mask",
-        line,
-    )
 
 
 def normal(index: Any, x: TracedArray | None = None) -> tuple[Any, ...]:
@@ -168,8 +92,16 @@ def _part(part: Any) -> Any:
             return found
         return slice(*(None if b is None else operator.index(b) for b in (part.start, part.stop, part.step)))
     if isinstance(part, list):
-        return np.asarray(part, dtype=None if part else np.intp)
+        traced = find_context(part)
+        return np.asarray(part, dtype=None if part else np.intp) if traced is None else _listed(traced, part)
     return part
+
+
+def _listed(context: Any, part: list[Any]) -> TracedArray:
+    """A list with traced numbers, as an index."""
+    from fuser.interop.numpy.creation import array  # which needs indices
+
+    return array(context, part)
 
 
 def is_basic(parts: tuple[Any, ...]) -> bool:
@@ -181,14 +113,14 @@ def getitem(x: TracedArray, index: Any) -> Any:
     """`x[index]`: a view, a copy, a scalar, or a `Selected`."""
     parts = normal(index, x)
     if any(type(p) is Varying for p in parts):
-        window, mask, dims = cut(x, parts)
-        return Selected(window, mask, dims, view=True)
+        window, along = cut(x, parts)
+        return Selected(window, along=along, view=True)
     if any(type(p) is Span for p in parts):
         x, parts = windowed(x, parts)
         if all(type(p) is slice and p == slice(None) for p in parts):
             return x
     if isinstance(x, Selected):
-        return _beside_rows(x, parts)
+        return _of_selected(x, parts)
     check_bounds(parts, x.shape)
     if is_basic(parts):
         return _basic_view(x, parts)
@@ -205,12 +137,41 @@ def getitem(x: TracedArray, index: Any) -> Any:
     return TracedArray(x._context, result, scalar=not result.shape, order=_order(x, parts, result.shape))
 
 
-def _beside_rows(x: Selected, parts: tuple[Any, ...]) -> Selected:
-    """`x[mask][:, index]`: of the same rows."""
-    plain = is_basic(parts) and not any(p is None or p is Ellipsis for p in parts)
-    if x.alone is None or x.dims != (0,) or not plain or parts[:1] != (slice(None),):
+def _of_selected(x: Selected, parts: tuple[Any, ...]) -> Any:
+    """`x[mask][:, index]`, `x[k:][:, None]`: of the same rows; `x[k:][0]` and `[-1]`: the first and the last of what is selected."""
+    if x.along is None or not is_basic(parts):
         raise unknown_shape()
-    return x.alike(TracedArray(x._context, getitem(x.full(), parts).lifted()), (0,))
+    full, left = x.full(), x.value.ndim - sum(p is not None and p is not Ellipsis for p in parts)
+    if left < 0:
+        raise unknown_shape()  # NumPy has an error for too many indices
+    place = next((n for n, p in enumerate(parts) if p is Ellipsis), len(parts))
+    whole = (*parts[:place], *[slice(None)] * left, *parts[place + 1 :])
+    along: dict[int, Value] = {}
+    found: list[Any] = []
+    taken = kept = 0
+    for part in whole:
+        mask = None if part is None else x.along.get(taken)
+        number = part if isinstance(part, (int, np.integer)) else None
+        if mask is not None and number is None and part != slice(None):
+            raise unknown_shape()
+        if mask is not None and number is None:
+            along[kept] = mask
+        found.append(part if mask is None or number is None else _end_of(x, mask, int(number)))
+        taken += part is not None
+        kept += number is None
+    result = getitem(full, tuple(found))
+    return Selected(TracedArray(x._context, result.lifted()), along=along) if along else result
+
+
+def _end_of(x: Selected, mask: Any, number: int) -> TracedArray:
+    """The position of the first or the last element that a mask of one dimension selects."""
+    if number not in (0, -1):
+        raise unknown_shape()
+    notice(bind(E.not_p, reductions.any(mask)))  # NumPy's IndexError
+    turned = bind(V.rev_p, mask, dimensions=(0,)) if number else mask
+    first = to_dtype(reductions.argmax(turned), np.dtype(np.int64))
+    last = literal(mask.shape[0] - 1, np.dtype(np.int64))
+    return TracedArray(x._context, bind(E.sub_p, last, first) if number else first, scalar=True)
 
 
 def _order(x: TracedArray, parts: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
@@ -323,24 +284,16 @@ def _selection(x: TracedArray, parts: tuple[Any, ...], mask: TracedArray) -> Sel
     plain = all(p is mask or p is Ellipsis or isinstance(p, slice) for p in parts) and parts[0] is not Ellipsis
     many = view.size > MOST_BESIDE * mask.size
     if _is_alone(parts) and plain and not many and mask.ndim > 1 and mask.shape == view.shape[: mask.ndim]:
-        among, alone = _mask_of_rows(mask, view.shape[mask.ndim :])
-        return Selected(TracedArray(view._context, _rows_of(view.lifted(), mask)), among, (0,), alone=alone)
+        rows = TracedArray(view._context, _rows_of(view.lifted(), mask))
+        return Selected(rows, along={0: _rows_of(mask.lifted(), mask)})
     if mask.ndim != 1 or not plain or many or mask.shape[0] != view.shape[first]:
         raise unknown_shape()
-    return Selected(view, _spread(mask, first, view.shape), (first,), alone=mask.lifted())
+    return Selected(view, along={first: mask.lifted()})
 
 
 def _rows_of(value: Any, mask: TracedArray) -> Any:
     """An array as rows that each have one element of a mask of its first dimensions."""
     return bind(V.reshape_p, value, new_sizes=(mask.size, *value.shape[mask.ndim :]), dimensions=None)
-
-
-def _mask_of_rows(mask: TracedArray, behind: tuple[int, ...]) -> tuple[Any, Any]:
-    """A mask of the first dimensions as one of all elements of rows, which have the extents `behind`, and as one of rows."""
-    alone = bind(V.reshape_p, mask.lifted(), new_sizes=(mask.size,), dimensions=None)
-    if not behind:
-        return alone, alone
-    return bind(V.broadcast_in_dim_p, alone, shape=(mask.size, *behind), broadcast_dimensions=(0,)), alone
 
 
 def _spread(mask: TracedArray, first: int, shape: tuple[int, ...]) -> Any:
@@ -384,8 +337,7 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
     ):
         return  # the end of `x[index] += y`, which has written to the view already
     if any(type(p) is Varying for p in parts):
-        window, within, _ = cut(x, parts)
-        return write_selected(window, within, value)
+        return write_selected(*cut(x, parts), value)
     if isinstance(value, (list, tuple)):
         from fuser.interop.numpy.creation import array
 
@@ -411,19 +363,19 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
     x.write(_assign_positions(x, parts, new), parts, new)
 
 
-def write_selected(window: TracedArray, mask: Value, value: Any) -> None:
-    """Write a number, or what is selected alike, to the part of a window that a slice of computed extent is."""
+def write_selected(window: TracedArray, along: Mapping[int, Value], value: Any) -> None:
+    """Write a number, or what is selected alike, to the part of a window that slices of computed extent are."""
     same = window._context.same
     if isinstance(value, Selected):
-        if not same(value.mask, mask):
-            raise unknown_shape()
         old = value.window
         if old is not None and old._owner is window._owner and same(old.value, window.value):
             return  # the end of `x[a:b] += y`
-        value = value.full()
-    elif np.ndim(value):
+    elif isinstance(value, (list, tuple)):
         raise unknown_shape()
-    assign(window, mask, cast_value(window, value))
+    if alike([Selected(window, along=along), value]).value.ndim > window.ndim:
+        raise unknown_shape()
+    value = value.full() if isinstance(value, Selected) else value
+    assign(window, box(along, window.shape), cast_value(window, value))
 
 
 def _is_view_alike(value: Any, x: TracedArray) -> bool:
@@ -460,7 +412,8 @@ def _assign_masked(x: TracedArray, first: int, mask: TracedArray, value: Any) ->
     mask_value = _spread(mask, first, x.shape)
     if isinstance(value, Selected):
         rows = first == 0 and mask.ndim > 1 and value.value.ndim == x.ndim - mask.ndim + 1
-        if not x._context.same(value.mask, _mask_of_rows(mask, x.shape[mask.ndim :])[0] if rows else mask_value):
+        selected = box({0: _rows_of(mask.lifted(), mask)}, (mask.size, *x.shape[mask.ndim :])) if rows else mask_value
+        if not x._context.same(value.mask, selected):
             raise untraceable(
                 "x[mask] = y[other_mask] cannot be traced where the masks are not the same", "use one mask variable"
             )

@@ -10,7 +10,7 @@ import numpy as np
 from fuser.interop.numpy import dispatch, indexing, linear, movement, numeric, reductions, ufuncs
 from fuser.interop.numpy.context import supported, untraceable
 from fuser.interop.numpy.creation import array, astype, copy
-from fuser.interop.numpy.indexing import Selected
+from fuser.interop.numpy.selected import Selected
 from fuser.interop.numpy.traced import EITHER, Either, EitherInteger, TracedArray, View
 from fuser.ir.types import BOOL
 from fuser.numpy import maths
@@ -90,9 +90,9 @@ def _reflected(ufunc: np.ufunc) -> Callable[..., Any]:
 def _in_place(ufunc: np.ufunc) -> Callable[..., Any]:
     def method(self: TracedArray, other: Any) -> Any:
         result = ufuncs.call(self._context, ufunc, (self, other))
-        if isinstance(self, Selected) and self.window is not None:
+        if isinstance(self, Selected) and self.window is not None and self.along is not None:
             ufuncs._check_casting(ufunc, result.dtype, self, "same_kind")
-            indexing.write_selected(self.window, self.mask, result)
+            indexing.write_selected(self.window, self.along, result)
             return self
         if self.scalar or isinstance(self, Selected):
             return _weak_result(self, other, result)

@@ -14,7 +14,15 @@ import numpy as np
 
 from fuser.interop.guards import Reach, Test
 from fuser.interop.impure import Refusing, replacement
-from fuser.interop.numpy import creation, dispatch, polynomials, positions, scipy, selected_functions  # noqa: F401  the last for its table
+from fuser.interop.numpy import (  # noqa: F401  for their tables
+    creation,
+    dispatch,
+    polynomials,
+    positions,
+    scipy,
+    selected_functions,
+    selected_reductions,
+)
 from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import wrap_known
 from fuser.interop.numpy.layout import order_of

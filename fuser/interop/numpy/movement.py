@@ -16,8 +16,8 @@ import numpy as np
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.creation import array, common_dtype
 from fuser.interop.numpy.dispatch import Handler, implements, numpy_function
-from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.rows import joined, packed
+from fuser.interop.numpy.selected import Selected, unknown_shape
 from fuser.interop.numpy.traced import TracedArray, Value, View
 from fuser.interop.numpy.ufuncs import operand
 from fuser.lax.values import axes_of, axis_of

@@ -16,9 +16,10 @@ from fuser.interop.numpy.checks import notice, notice_out_of_bounds, notice_out_
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.creation import astype, common_dtype, stored_dtype
 from fuser.interop.numpy.dispatch import Handler, implements, numpy_function
-from fuser.interop.numpy.indexing import Selected, setitem
+from fuser.interop.numpy.indexing import setitem
 from fuser.interop.numpy.movement import as_traced
 from fuser.interop.numpy.reductions import is_long
+from fuser.interop.numpy.selected import Selected
 from fuser.interop.numpy.traced import TracedArray, find_context
 from fuser.interop.numpy.ufuncs import call as call_ufunc
 from fuser.interop.numpy.ufuncs import known, operand, store

@@ -8,8 +8,8 @@ import numpy as np
 
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.dispatch import implements
-from fuser.interop.numpy.indexing import Selected
 from fuser.interop.numpy.movement import as_traced
+from fuser.interop.numpy.selected import Selected
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.numpy.ufuncs import operand
 from fuser.ir.types import BOOL

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.numpy.checks import exempted, notice, notice_new, watching
+from fuser.interop.numpy.checks import notice, watching
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
-from fuser.interop.numpy.dispatch import FUNCTIONS, ON_SELECTED, Handler, implements, numpy_function
-from fuser.interop.numpy.indexing import Selected
+from fuser.interop.numpy.dispatch import Handler, implements, numpy_function
 from fuser.interop.numpy.traced import TracedArray, find_context
 from fuser.interop.numpy.ufuncs import operand
 from fuser.ir.types import BOOL
@@ -24,7 +23,6 @@ from fuser.numpy import reductions as R
 from fuser.numpy import sorting
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
-from fuser.ops import reduce as reductions
 from fuser.trace.core import bind
 
 
@@ -372,99 +370,3 @@ def _quantile(name: str) -> Handler:
 
 for _name in ("quantile", "percentile"):
     implements(getattr(np, _name))(_quantile(_name))
-
-
-# Reductions of x[mask].
-
-
-def _of_selected(name: str) -> Handler:
-    def handler(context: Context, a: Selected, axis: Any = None, dtype: Any = None, **more: Any) -> TracedArray:
-        if axis is not None and _beside(a, axis) and not more.keys() - {"keepdims"}:
-            return _within_rows(
-                context, getattr(np, name), a, axis, {**more} | ({} if dtype is None else {"dtype": dtype})
-            )
-        given = {} if axis is None else {"axis": axis} if _reduces_all(a, axis) else None
-        if given is None or any(v is not None for v in more.values()):
-            raise untraceable(f"np.{name} of x[mask] takes no axis and no options where the mask is traced")
-        full, mask = a.full(), TracedArray(context, a.mask)
-        if a.dims is None:
-            given = {}
-        if dtype is not None:
-            given["dtype"] = dtype
-        if name in ("max", "min"):
-            notice(bind(E.not_p, R.any(a.mask)))  # NumPy's ValueError
-            return _extreme(name)(context, full, initial=_worst(full.dtype, name), where=mask, **given)
-        return FUNCTIONS[getattr(np, name)](context, full, where=mask, **given)  # type: ignore[no-any-return]
-
-    return handler
-
-
-def _axes(a: Selected, axis: Any) -> set[int]:
-    return {int(d) % a.value.ndim for d in (axis if isinstance(axis, tuple) else (axis,))}
-
-
-def _beside(a: Selected, axis: Any) -> bool:
-    """Whether these axes lie beside rows that are selected."""
-    return a.alone is not None and a.dims is not None and _axes(a, axis).isdisjoint(a.dims)
-
-
-def _within_rows(context: Context, function: Any, a: Selected, axis: Any, options: dict[str, Any]) -> Selected:
-    """A reduction of each row of a selection, which is one of the rows that are selected."""
-    assert a.dims is not None
-    with exempted(masked=True):
-        result = FUNCTIONS[function](context, a.full(), axis=axis, **options)
-    axes = _axes(a, axis)
-    kept = a.dims if options.get("keepdims") else tuple(d - sum(x < d for x in axes) for d in a.dims)
-    found = a.alike(result, kept)
-    notice_new(result.lifted(), found.mask)
-    return found
-
-
-def _reduces_all(a: Selected, axis: Any) -> bool:
-    """Whether a reduction over these axes leaves no dimension of an extent that values decide."""
-    if a.dims is None:
-        return axis in (0, -1)
-    return _axes(a, axis) >= set(a.dims)
-
-
-def _worst(dtype: np.dtype, name: str) -> Any:
-    return reductions.extreme(dtype, name)
-
-
-for _name in ("sum", "prod", "max", "min", "mean", "var", "std", "all", "any"):
-    ON_SELECTED[getattr(np, _name)] = _of_selected(_name)
-
-
-def _count_selected(context: Context, a: Selected, axis: Any = None, **more: Any) -> TracedArray:
-    if more or (axis is not None and (a.dims is not None or not _reduces_all(a, axis))):
-        raise untraceable("np.count_nonzero of x[mask] takes no axis and no options where the mask is traced")
-    counted = R.sum(a.mask & (a.value != literal(0, a.value.dtype)), promote_integers=True)
-    return _result(context, counted, np.dtype(np.intp))
-
-
-ON_SELECTED[np.count_nonzero] = _count_selected
-
-
-def _norm_of_selected(context: Context, x: Selected, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    if axis is None or not _beside(x, axis):
-        raise untraceable("np.linalg.norm along what a traced mask selects cannot be traced")
-    return _within_rows(context, np.linalg.norm, x, axis, {"ord": ord, "keepdims": keepdims})
-
-
-ON_SELECTED[np.linalg.norm] = _norm_of_selected
-
-
-def _median_of_selected(context: Context, a: Selected, axis: Any = None) -> Any:
-    """The median by a sort in which what does not count comes last; of integers in float64, as NumPy's."""
-    full, mask = a.full(), TracedArray(context, a.mask)
-    if axis not in (None, 0, -1) or full.ndim != 1 or full.dtype.kind not in "biuf":
-        raise untraceable("np.median of such a selection cannot be traced")
-    values: Any = full if full.dtype.kind == "f" else full.astype(np.float64)  # type: ignore[attr-defined]
-    count: Any = np.count_nonzero(mask)
-    notice((count == 0).lifted())
-    ordered: Any = np.sort(np.where(mask, values, np.array(np.inf, values.dtype)))
-    middle = (ordered[np.maximum(count - 1, 0) // 2] + ordered[count // 2 % max(full.size, 1)]) / 2
-    return np.where(np.any(np.isnan(values) & mask), values.dtype.type(np.nan), middle)[()]
-
-
-ON_SELECTED[np.median] = _median_of_selected

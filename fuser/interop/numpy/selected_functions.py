@@ -10,8 +10,7 @@ from fuser.interop.numpy import numeric  # noqa: F401  whose functions these are
 from fuser.interop.numpy.checks import exempted, notice_new
 from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import FUNCTIONS, ON_SELECTED, Handler
-from fuser.interop.numpy.indexing import Selected, unknown_shape
-from fuser.interop.numpy.ufuncs import alike
+from fuser.interop.numpy.selected import Selected, alike, unknown_shape
 
 # By function, how many of its first arguments extend as the result does; what stands behind is read at computed places.
 _BROADCAST: dict[Any, int | None] = {
@@ -31,7 +30,7 @@ def _elementwise(function: Any, extending: int | None) -> Handler:
             result = FUNCTIONS[function](
                 context, *map(_full, args), **{name: _full(value) for name, value in kwargs.items()}
             )
-        found = like.alike(result, like.dims)
+        found = like.alike(result)
         notice_new(result.lifted(), found.mask)
         return found
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.held import is_sequence
 from fuser.interop.numpy.checks import exempted
 from fuser.interop.numpy.context import untraceable
 from fuser.interop.numpy.time_ufuncs import call as call_ufunc
 from fuser.interop.numpy.time_ufuncs import made, time_of
 from fuser.interop.numpy.time_units import NAT, convert, is_nat, with_nat
+from fuser.interop.read_only import is_sequence
 
 # Functions whose result holds elements of their arguments, wherever the arguments stand.
 _MOVEMENTS = (

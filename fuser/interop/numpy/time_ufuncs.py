@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.held import is_sequence
 from fuser.interop.numpy.checks import exempted, notice
 from fuser.interop.numpy.context import untraceable
 from fuser.interop.numpy.time_units import convert, is_nat, with_nat
 from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.read_only import is_sequence
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 _COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)

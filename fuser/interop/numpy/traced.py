@@ -19,8 +19,8 @@ from fuser.errors import (
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
-from fuser.interop.held import is_sequence
 from fuser.interop.numpy.context import FALL_BACK, Context, supported, untraceable
+from fuser.interop.read_only import is_sequence
 from fuser.ir.source import current_source, is_hidden
 from fuser.ir.types import ArrayType
 from fuser.trace.core import Tracer, current

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.held import is_sequence
 from fuser.interop.numpy import scipy
 from fuser.interop.numpy.checks import (
     ALL_KINDS,
@@ -26,11 +25,13 @@ from fuser.interop.numpy.checks import (
     notice_quotient_overflow,
 )
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
-from fuser.interop.numpy.indexing import Selected, setitem
+from fuser.interop.numpy.indexing import setitem
 from fuser.interop.numpy.layout import kept_order
+from fuser.interop.numpy.selected import Selected, alike
 from fuser.interop.numpy.time_ufuncs import call as times
 from fuser.interop.numpy.time_ufuncs import needs_time
 from fuser.interop.numpy.traced import EITHER, EitherInteger, TracedArray
+from fuser.interop.read_only import is_sequence
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import maths as M
@@ -503,40 +504,19 @@ def _within_range(inputs: list[Any], kinds: tuple[Kind, ...]) -> list[Any]:
     return result
 
 
-def _broadcasts_to(shape: tuple[int, ...], wanted: tuple[int, ...], dims: tuple[int, ...] | None) -> bool:
-    """Whether an operand is a number, or extends along none of the dimensions of which a part is selected, and makes no others."""
-    if dims is None or len(shape) > len(wanted):
-        return not shape
-    extents = (1,) * (len(wanted) - len(shape)) + shape
-    return all(e == 1 or (e == w and d not in dims) for d, (e, w) in enumerate(zip(extents, wanted)))
-
-
-def alike(operands: list[Any]) -> Selected:
-    """One of the selections among operands; refuses other masks, and arrays that extend along dimensions of which a part is selected."""
-    selections = [x for x in operands if isinstance(x, Selected)]
-    first = selections[0]
-    if not all(first.same_as(x) for x in selections):
-        raise untraceable(
-            "arithmetic on x[mask] and y[other_mask] cannot be traced where the masks are not the same",
-            "use one mask variable",
-        )
-    shape = np.broadcast_shapes(*(x.value.shape for x in selections))
-    if not all(_broadcasts_to(np.shape(x), shape, first.dims) for x in operands if not isinstance(x, Selected)):
-        raise untraceable(
-            "arithmetic on x[mask], with a traced mask, and an array cannot be traced", "use np.where(mask, x, y)"
-        )
-    return first
-
-
 def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) -> Any:
     """Elementwise arithmetic of selections by one mask: on all elements, selected alike."""
+    if ufunc is np.matmul and dtype is None:
+        from fuser.interop.numpy.selected_reductions import product  # which needs this
+
+        return product(context, *inputs)
     if ufunc in _CONTRACTIONS:
         raise untraceable("a product of x[mask], with a traced mask, cannot be traced", "use np.where(mask, x, y)")
     like = alike(inputs)
     full = [x.full() if isinstance(x, Selected) else x for x in inputs]
     with exempted(masked=True):
         results = call(context, ufunc, full, dtype=dtype)
-    made = tuple(like.alike(r, like.dims) for r in (results if isinstance(results, tuple) else (results,)))
+    made = tuple(like.alike(r) for r in (results if isinstance(results, tuple) else (results,)))
     for result in made:
         notice_new(result.full().lifted(), result.mask)
     return made if isinstance(results, tuple) else made[0]

@@ -1,7 +1,7 @@
-"""`x[max(0, i - w) : i + 1]`: a slice whose extent values decide, of at most as many elements as its ends can lie apart.
+"""`x[max(0, i - w) : i + 1]` and `x[k:]`: slices whose extent values decide.
 
-It is a window of that many elements, moved inside the array, and a mask of those that count. Ends before the array, which NumPy
-counts from its end, are events.
+The first is a window of as many elements as its ends can lie apart, moved inside the array, and a mask of those that count; ends before
+the array, which NumPy counts from its end, are events. A slice whose ends are not tied to each other is all of a dimension and such a mask.
 """
 
 from __future__ import annotations
@@ -23,34 +23,46 @@ from fuser.ops.conversion import convert_element_type_p
 from fuser.trace.core import bind
 from fuser.trace.stage import StageTrace
 
+MOST_HALF_OPEN = (
+    1 << 16
+)  # elements beside an open end, all of which are computed; NumPy's call of a function takes as long for 2,000
+MOST_BETWEEN = 1 << 12  # elements of an array that is cut where values alone say
 MOST_FORMS = 8  # of which one end of a slice is the largest or smallest
 _INDEX = np.dtype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Varying:
-    """The elements from `start` up to `stop`, at most `most` of them."""
+    """The elements from `start` up to `stop`, at most `most` of them; None: of all elements, with ends as NumPy's slices have them."""
 
     start: Any
     stop: Any
-    most: int
+    most: int | None
 
 
 def varying(part: slice) -> Varying | None:
-    """A slice between traced integers that lie at most a known distance apart; None for any other.
+    """A slice with traced integers as ends; None for any other.
 
-    Each of what the ends are chosen from must be a number or stand in such a relation, so that few elements more are looked at.
+    They lie at most a known distance apart where each of what they are chosen from is a number or stands in such a relation, so that few
+    elements more are looked at.
     """
     ends = (part.start, part.stop)
-    if part.step not in (None, 1) or not all(type(end) is TracedArray and is_integer(end) for end in ends):
+    if part.step not in (None, 1) or not all(end is None or type(end) is int or _is_traced(end) for end in ends):
         return None
+    traced = [_is_traced(end) for end in ends]
+    if not all(traced):
+        return Varying(*ends, None) if any(traced) else None
     first, last = (_extremes(end.value, largest) for end, largest in zip(ends, (True, False)))
     related = [_distance(low, high) for low in first for high in last]
     found = [distance for distance in related if distance is not None]
     if not found or not all(_is_tied(low, last) for low in first) or not all(_is_tied(high, first) for high in last):
-        return None
+        return Varying(*ends, None)
     start, stop = (bind(convert_element_type_p, e.lifted(), new_dtype=_INDEX, weak_type=False) for e in ends)
     return Varying(start, stop, max(0, min(found)))
+
+
+def _is_traced(end: Any) -> bool:
+    return type(end) is TracedArray and is_integer(end)
 
 
 def _distance(low: Form, high: Form) -> int | None:
@@ -100,35 +112,63 @@ def _chosen_from(eqn: Any, trace: StageTrace, largest: bool) -> tuple[Operand, O
     return (old, new) if forms == wanted else None
 
 
-def cut(x: TracedArray, parts: tuple[Any, ...]) -> tuple[TracedArray, Any, tuple[int, ...]]:
-    """The window of `x` that an index with varying slices reaches, the mask of what counts in it, and the dimensions that vary."""
-    if any(not isinstance(p, (int, np.integer, slice, Varying)) for p in parts) or len(parts) > x.ndim:
+def cut(x: TracedArray, parts: tuple[Any, ...]) -> tuple[TracedArray, dict[int, Any]]:
+    """The window of `x` that an index with varying slices reaches, and the masks of what counts along its dimensions that vary."""
+    plain = all(isinstance(p, (int, np.integer, slice, Varying, type(None), Span)) or _is_traced(p) for p in parts)
+    if not plain or len(parts) - sum(p is None for p in parts) > x.ndim:
         raise untraceable("a slice of computed extent beside such an index cannot be traced", "use integers and slices")
     slices: list[Any] = []
     index: list[Any] = []
     masks: dict[int, Any] = {}
     kept = 0
-    for d, part in enumerate(parts):
-        if isinstance(part, Varying):
-            span, masks[kept] = _moved_inside(part, x.shape[d])
-            slices.append(span)
-            index.append(slice(None))
-        else:
+    for part in parts:
+        if part is not None:
+            extent = x.shape[len(slices)]
             slices.append(slice(None))
-            index.append(part)
-        kept += not isinstance(part, (int, np.integer))
-    window = windowed(x, tuple(slices))[0]
-    if any(part != slice(None) for part in index):
+        if isinstance(part, Varying) and part.most is not None:
+            slices[-1], masks[kept] = _moved_inside(part, extent)
+        elif isinstance(part, Varying):
+            masks[kept] = _counting(part, extent)
+        elif isinstance(part, Span):
+            slices[-1] = part
+        index.append(slice(None) if isinstance(part, (Varying, Span)) else part)
+        kept += part is None or not (isinstance(part, (int, np.integer)) or _is_traced(part))
+    window = windowed(x, tuple(slices))[0] if any(part != slice(None) for part in slices) else x
+    if any(type(part) is not slice or part != slice(None) for part in index):
         window = window[tuple(index)]  # type: ignore[index]
-    mask = None
-    for d, inside in masks.items():
-        along = bind(V.broadcast_in_dim_p, inside, shape=window.shape, broadcast_dimensions=(d,))
-        mask = along if mask is None else bind(E.and_p, mask, along)
-    return window, mask, tuple(masks)
+    _check_price(window, [p for p in parts if isinstance(p, Varying) and p.most is None])
+    return window, masks
+
+
+def _check_price(window: TracedArray, open_parts: list[Varying]) -> None:
+    """Refuse slices of which many more elements would be computed than they have."""
+    between = any(_is_traced(p.start) and _is_traced(p.stop) for p in open_parts)
+    if open_parts and window.size > (MOST_BETWEEN if between else MOST_HALF_OPEN):
+        raise untraceable(
+            "a slice of computed extent of a large array cannot be traced", "use a window of known extent"
+        )
+
+
+def _counting(part: Varying, extent: int) -> Any:
+    """Which positions of a dimension a slice has, with ends as NumPy takes them: negative ones count from the end."""
+    positions = bind(V.iota_p, dtype=_INDEX, shape=(extent,), dimension=0)
+    tests = []
+    for end, test in ((part.start, E.ge_p), (part.stop, E.lt_p)):
+        if end is None:
+            continue
+        if type(end) is int:
+            place = literal(end + extent if end < 0 else end, _INDEX)
+        else:
+            own = bind(convert_element_type_p, end.lifted(), new_dtype=_INDEX, weak_type=False)
+            turned = bind(E.add_p, own, literal(extent, _INDEX))
+            place = bind(E.select_n_p, bind(E.lt_p, own, literal(0, _INDEX)), own, turned)
+        tests.append(bind(test, positions, _along(place, extent)))
+    return tests[0] if len(tests) == 1 else bind(E.and_p, *tests)
 
 
 def _moved_inside(part: Varying, extent: int) -> tuple[Span, Any]:
     """The window of `part` along a dimension, and which of its positions count."""
+    assert part.most is not None
     zero, size = literal(0, _INDEX), min(part.most, extent)
     notice(bind(E.or_p, bind(E.lt_p, part.start, zero), bind(E.lt_p, part.stop, zero)))
     first = bind(E.max_p, zero, bind(E.min_p, part.start, literal(extent - size, _INDEX)))

@@ -20,7 +20,7 @@ from fuser.config import config
 from fuser.ir.graph import Graph, Var
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.runtime.array import Array, from_torch
-from fuser.runtime.collection import no_collection
+from fuser.runtime.garbage_collection import no_collection
 from fuser.trace import tree
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage

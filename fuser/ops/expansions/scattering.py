@@ -12,7 +12,7 @@ import numpy as np
 from fuser.ir.types import BOOL, ArrayType, is_complex
 from fuser.ops import elementwise as el
 from fuser.ops.conversion import convert_element_type_p
-from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of
+from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of, window_sizes
 from fuser.ops.movement import (
     broadcast_in_dim_p,
     concatenate_p,
@@ -38,7 +38,7 @@ def scatter(reduction: str) -> Callable[..., Any]:
             return el.copy_p.bind(operand)
         numbers = as_gather(params["dimension_numbers"])
         clip = GatherScatterMode.from_any(params.get("mode")) is GatherScatterMode.CLIP
-        sizes = _window_sizes(aval, more, params["dimension_numbers"])
+        sizes = window_sizes(aval, more, params["dimension_numbers"])
         layout = layout_of(numbers, aval.ndim, more.ndim)
         first = _whole_from(aval, sizes, layout)
         rows, width = math.prod(aval.shape[:first]), math.prod(aval.shape[first:])
@@ -73,12 +73,6 @@ def _combined(operand: Any, targets: Any, updates: Any, reduction: str, unique: 
         slice_p.bind(found, start_indices=(0, a), limit_indices=(rows, a + width), strides=None) for a in (0, width)
     )
     return el.complex_p.bind(real, imag)
-
-
-def _window_sizes(x: ArrayType, updates: ArrayType, numbers: Any) -> list[int]:
-    windows = iter(numbers.update_window_dims)
-    without = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return [min(1, e) if d in without else updates.shape[next(windows)] for d, e in enumerate(x.shape)]
 
 
 def _whole_from(x: ArrayType, sizes: Sequence[int], layout: Any) -> int:

@@ -1,4 +1,4 @@
-"""Integers that change evenly along each dimension: start + Σ stride·position, as indices made of `arange` do."""
+"""Affine analysis: which integer arrays are start + Σ stride·position, as indices made of `arange` are."""
 
 from __future__ import annotations
 

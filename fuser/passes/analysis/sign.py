@@ -1,4 +1,4 @@
-"""What is known of a value's sign from how it is made: sums of squares, distances, exponentials are not below 0.
+"""Sign analysis: which values are surely not negative, as sums of squares, distances and exponentials.
 
 A value counts only if its zeros are +0.0 and it is never -∞; it may be nan. So powers of it need no case for what is negative.
 """

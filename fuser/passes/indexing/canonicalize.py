@@ -20,8 +20,16 @@ from fuser.ir.rewrite import Rewriter
 from fuser.ops import elementwise as E
 from fuser.ops import movement as M
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
-from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, fill_of, gather_p, placed, selectable
-from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
+from fuser.ops.indexing import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    fill_of,
+    gather_p,
+    placed,
+    selectable,
+    window_sizes,
+)
+from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
 from fuser.passes.analysis.affine import components
 from fuser.passes.indexing.regular_gather import as_windows
 from fuser.passes.indexing.regular_scatter import as_regular

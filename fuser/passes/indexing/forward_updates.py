@@ -1,4 +1,4 @@
-"""Windows read of an array that was just updated: read of the array as it was, and of what was written. Graph → Graph.
+"""Store-to-load forwarding: a slice of an updated array is read of the update, or of the array before it. Graph → Graph.
 
 A loop that swaps two rows and reads a column then needs no array between: the update joins the kernel of its one other
 reader, or is written in place.
@@ -32,14 +32,16 @@ def forward_updates(graph: Graph) -> Graph:
     primitives = {eqn.primitive for eqn in graph.eqns}
     if dynamic_update_slice_p not in primitives or not {dynamic_slice_p, slice_p} & primitives:
         return graph
-    rewriter, read_alone = Rewriter(graph), _read_alone(graph)
+    rewriter, read_alone, handed_out = Rewriter(graph), _read_alone(graph), set(graph.outvars)
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
         through = None
         if eqn.primitive is slice_p and original.invars[0] in read_alone:
             through = _read_at(eqn, rewriter)
         if through is None and reads_window(eqn) and (starts := _starts(eqn, rewriter)) is not None:
-            through = _read(eqn.invars[0], starts, eqn.outvars[0].aval.shape, rewriter, LONGEST)
+            beside = original.invars[0] in handed_out and _made_here(eqn.invars[0], rewriter)
+            depth = 0 if beside else LONGEST
+            through = _read(eqn.invars[0], starts, eqn.outvars[0].aval.shape, rewriter, depth)
         if through is None:
             rewriter.keep(eqn)
         else:
@@ -52,6 +54,18 @@ def reads_window(eqn: Eqn) -> bool:
     if eqn.primitive not in (dynamic_slice_p, slice_p) or not set(eqn.params.get("strides") or ()) <= {1}:
         return False
     return eqn.outvars[0].aval.size * TIMES_FEWER <= eqn.invars[0].aval.size
+
+
+def _made_here(operand: Operand, rewriter: Rewriter) -> bool:
+    """Whether what small updates made `operand` of is no argument, which could be written in place, but computed too: reading it
+    as it was would keep two arrays."""
+    while (update := rewriter.producer(operand, dynamic_update_slice_p)) is not None and _small(update):
+        operand = update.invars[0]
+    return isinstance(operand, Var) and operand in rewriter.producers
+
+
+def _small(update: Eqn) -> bool:
+    return update.invars[1].aval.size * TIMES_FEWER <= update.invars[0].aval.size
 
 
 def _starts(eqn: Eqn, rewriter: Rewriter) -> Sequence[Operand] | None:
@@ -118,9 +132,10 @@ def _place(offset: Operand, extent: int, size: int) -> int:
 def _read(
     operand: Operand, starts: Sequence[Operand], sizes: Sequence[int], rewriter: Rewriter, left: int
 ) -> Operand | None:
-    """The window of `operand` without the update that made it; None where that is no slice and no selection."""
+    """The window of `operand` without the update that made it; None where that is no slice and no selection, or where it takes more
+    than what was written and no updates are `left` to read through."""
     update = rewriter.producer(operand, dynamic_update_slice_p)
-    if update is None or not left:
+    if update is None:
         return None
     x, new, *offsets = update.invars
     shape = x.aval.shape
@@ -131,12 +146,15 @@ def _read(
         return None
     alike = {d for d in both if starts[d] is offsets[d] and sizes[d] == new.aval.shape[d]}
     blocks = {d for d in both - alike if (sizes[d], new.aval.shape[d]) != (1, 1)}
-    few = new.aval.size * TIMES_FEWER <= x.aval.size and x.aval.dtype != KEY
+    few = _small(update) and x.aval.dtype != KEY
     if blocks and not (few and all(starts[d].aval.dtype in _WIDE for d in blocks)):
+        return None
+    exact = both == written == alike
+    if not (exact or left):
         return None
     new_sizes = [sizes[d] if d in narrow - both else e for d, e in enumerate(new.aval.shape)]
     window = _sliced(new, [s if d in narrow - both else _zero(s) for d, s in enumerate(starts)], new_sizes, rewriter)
-    if both == written == alike:
+    if exact:
         return window
     before = _read(x, starts, sizes, rewriter, left - 1) or _sliced(x, starts, sizes, rewriter)
     tests: list[Operand] = []

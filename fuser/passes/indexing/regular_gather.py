@@ -1,4 +1,4 @@
-"""Gathers from places that are evenly spaced: `x[i + arange(20)]` for all i as windows that slide, `x[::2][arange(9)]` as slices.
+"""Gathers at affine indices as movement: `x[i + arange(20)]` for all i as sliding windows, `x[::2][arange(9)]` as strided slices.
 
 Windows and slices are index arithmetic, so that what reads them needs no indices in memory and can run along them in vectors.
 """

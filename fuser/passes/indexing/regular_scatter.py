@@ -1,4 +1,4 @@
-"""Scatters to places that are known and evenly spaced: `x.at[1:-1:2, ::2].set(y)` as a choice between x and y spread out.
+"""Scatters at constant affine indices as selection: `x.at[1:-1:2, ::2].set(y)` as a select between x and a dilated y.
 
 Places one apart are a window, which is written where it lies. Where they are further apart, what is written is padded between
 its elements and chosen by position, so that it fuses with what makes it and with what reads it; but not where few of the elements

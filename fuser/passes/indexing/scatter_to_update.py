@@ -22,6 +22,7 @@ from fuser.ops import movement as M
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherScatterMode
+from fuser.passes.indexing.branch_reads import reads_windows, with_writes_in_branches
 from fuser.passes.indexing.canonicalize import COMBINE
 from fuser.passes.indexing.forward_updates import TIMES_FEWER, reads_window
 from fuser.passes.loops.iterations import Constants, Known, iterations, progression
@@ -51,7 +52,11 @@ def windows_of(graph: Graph, inputs: Collection[Var]) -> Graph:
         found.update(chain if operand in inputs else ())
     if not found:
         return graph
-    return replace(graph, eqns=tuple(n for e in graph.eqns for n in (by_window(e) if e in found else (e,))))
+    constants = Constants(graph, producers)
+    place = {eqn: constants.value(eqn.invars[1]) for eqn in found if eqn.primitive in COMBINE}
+    return replace(
+        graph, eqns=tuple(n for e in graph.eqns for n in (by_window(e, place.get(e)) if e in found else (e,)))
+    )
 
 
 def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
@@ -67,7 +72,8 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
     if not found:
         return eqn
     eqns = [new for inner in body.eqns for new in (by_window(inner) if inner in found else (inner,))]
-    return replace(eqn, params={**eqn.params, name: replace(body, eqns=tuple(eqns))})
+    body = with_writes_in_branches(replace(body, eqns=tuple(eqns)), {v for e in found for v in e.outvars})
+    return replace(eqn, params={**eqn.params, name: body})
 
 
 def _without_promotions(body: Graph) -> Graph:
@@ -96,7 +102,7 @@ def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterato
             chain = [e for e in chain if len(read_by[carry]) == 1 and _counts(e.invars[1], producers, known)]
         elif carry.aval.size < LEAST:
             continue
-        yield from (eqn for eqn in chain if eqn.primitive in COMBINE)
+        yield from chain
 
 
 def origin(operand: Operand, producers: Mapping[Operand, Eqn]) -> tuple[Operand, list[Eqn]]:
@@ -151,7 +157,7 @@ def writes_from(
         if found:
             after.remove(found[-1])
         few = not found or (_writes_few(eqn) and _writes_few(found[-1]))
-        if not few or not (all(_reads_block(e, read_by) for e in after) if found else after == [None]):
+        if not few or not (all(_reads_block(e, out, read_by) for e in after) if found else after == [None]):
             break
         found.append(eqn)
         out = eqn.invars[0]
@@ -173,8 +179,11 @@ def _writes_few(eqn: Eqn) -> bool:
     return narrow or math.prod(extents) * TIMES_FEWER <= whole.size
 
 
-def _reads_block(eqn: Eqn | None, read_by: Mapping[Operand, Sequence[Eqn | None]]) -> bool:
-    """Whether an equation reads a block that `forward_updates` reads without the writes before it, by itself or of a static slice."""
+def _reads_block(eqn: Eqn | None, array: Operand, read_by: Mapping[Operand, Sequence[Eqn | None]]) -> bool:
+    """Whether an equation reads a block that `forward_updates` reads without the writes before it, by itself, of a static slice, or in
+    the branches of a choice."""
+    if eqn is not None and eqn.primitive is cond_p:
+        return reads_windows(eqn, array)
     if eqn is None or eqn.primitive not in (M.slice_p, dynamic_slice_p):
         return False
     if reads_window(eqn):
@@ -203,36 +212,42 @@ def _counts(indices: Operand, producers: Mapping[Operand, Eqn], known: Known) ->
     return sum(step is not None and step[1] != 0 for step in steps) == 1
 
 
-def by_window(eqn: Eqn) -> Sequence[Eqn]:
-    """A scatter at one index as equations on its window, the last of which is the update; an update is itself."""
+def by_window(eqn: Eqn, place: np.ndarray | None = None) -> Sequence[Eqn]:
+    """A scatter at one index, where known at `place`, as equations on its window, the last of which is the update; an update is itself."""
     if eqn.primitive is dynamic_update_slice_p:
         return [eqn]
     aval, indices, updates = (v.aval for v in eqn.invars)
     numbers, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
     extents = _extents(eqn)
+    lasts = {d: aval.shape[d] - extents[d] for d in numbers.scatter_dims_to_operand_dims}
+    known = dict(zip(lasts, () if place is None else place.tolist()))
+    surely = bool(known) and all(0 <= at <= lasts[d] for d, at in known.items())  # inside
 
     def written(operand: Any, indices: Any, new: Any) -> list[Any]:
         zero = Array(np.zeros((), indices.dtype))
         starts = [zero] * aval.ndim
         for n, d in enumerate(numbers.scatter_dims_to_operand_dims):
+            if surely:
+                starts[d] = Array(np.asarray(known[d], indices.dtype))
+                continue
             part = M.slice_p.bind(indices, start_indices=(n,), limit_indices=(n + 1,), strides=None)
             starts[d] = M.reshape_p.bind(part, new_sizes=(), dimensions=None)
         window = dynamic_slice_p.bind(operand, *starts, slice_sizes=extents)
         new = M.reshape_p.bind(new, new_sizes=extents, dimensions=None) if updates.shape != extents else new
         new = COMBINE[eqn.primitive](window, new)
-        if mode is GatherScatterMode.FILL_OR_DROP:
-            for d in numbers.scatter_dims_to_operand_dims:
-                last = Array(np.asarray(aval.shape[d] - extents[d], indices.dtype))
+        if mode is GatherScatterMode.FILL_OR_DROP and not surely:
+            for d, end in lasts.items():
+                last = Array(np.asarray(end, indices.dtype))
                 inside = E.and_p.bind(E.ge_p.bind(starts[d], zero), E.le_p.bind(starts[d], last))
                 new = E.select_n_p.bind(inside, window, new)
         return [dynamic_update_slice_p.bind(operand, new, *starts)]
 
     graph = stage(written, [aval, indices, updates], "window")
-    known: dict[Var, Operand] = dict(zip(graph.invars, eqn.invars))
-    known[graph.outvars[0]] = eqn.outvars[0]  # type: ignore[index]
+    outside: dict[Var, Operand] = dict(zip(graph.invars, eqn.invars))
+    outside[graph.outvars[0]] = eqn.outvars[0]  # type: ignore[index]
     made = []
     for inner in graph.eqns:
-        invars = tuple(v if isinstance(v, Literal) else known.get(v, v) for v in inner.invars)
-        outvars = tuple(known.get(v, v) for v in inner.outvars)
+        invars = tuple(v if isinstance(v, Literal) else outside.get(v, v) for v in inner.invars)
+        outvars = tuple(outside.get(v, v) for v in inner.outvars)
         made.append(Eqn(inner.primitive, invars, inner.params, outvars, eqn.source))  # type: ignore[arg-type]
     return made

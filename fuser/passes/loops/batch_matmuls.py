@@ -1,4 +1,4 @@
-"""Products of a scan's rows with an invariant matrix: one product of all rows before the loop, walked along instead.
+"""Loop fission of products: a scan's rows times an invariant matrix become one product of all rows before the loop.
 
 `x @ U` in the body of a recurrent network needs no carry, so all iterations' products are one matrix product, which reads
 `U` once. It is done where that spares more than the result's rows cost.

@@ -1,4 +1,4 @@
-"""Passes inside control flow: bodies are optimised as graphs of their own, and what nobody needs of them goes away.
+"""Passes inside control flow: bodies are optimised as graphs of their own; dead carries and unread operands are removed.
 
 A dead result of a scan or while goes with the carry that only it needs; unread constants and xs are no operands any more;
 operands that are literals move into the bodies.

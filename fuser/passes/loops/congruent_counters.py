@@ -1,4 +1,4 @@
-"""Scalars of a loop's body whose values are known in all iterations: constants, and copies of what counts already.
+"""Congruent counters: scalars of a loop's body that are constant, or equal a counter in each iteration, are replaced by it.
 
 `where(k < 0, k + n, k)` and `clip(k, 0, n - 1)` are the counter itself where its values are known to lie inside, so that no kernel computes
 them in each iteration. Value numbering (Cocke and Schwartz 1970), by the values that `iterations` finds.

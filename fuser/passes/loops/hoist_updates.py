@@ -14,6 +14,8 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.types import ArrayType
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
+from fuser.passes.dce import drop_dead
+from fuser.passes.indexing.branch_reads import with_writes_in_branches
 from fuser.passes.indexing.scatter_to_update import LEAST, by_window, readers, writes_from, writes_window
 
 
@@ -105,7 +107,8 @@ def _given(
         parts.append((made, *starts))
     parts += [parts[-1]] * (len(types) - len(parts))
     kept = [v for n, v in enumerate(graph.outvars) if n != number]
-    return replace(graph, eqns=tuple(eqns), outvars=(*kept, *(v for part in parts for v in part)))
+    given = replace(graph, eqns=tuple(eqns), outvars=(*kept, *(v for part in parts for v in part)))
+    return drop_dead(with_writes_in_branches(given, {v for eqn in chain for v in eqn.outvars}))
 
 
 def _written(eqn: Eqn, array: Operand, out: Var, results: Sequence[Var], count: int) -> list[Eqn]:

@@ -1,4 +1,4 @@
-"""What is known of a scan's iterations before it runs: the integers and truth values that only its counters decide.
+"""Abstract execution of a scan's counters: the integers and truth values of its body that depend on nothing else, in every iteration.
 
 In: a scan equation and what is known of arrays around it. Out: for scalars of its body, their values in all iterations,
 in the order of the xs' rows. A test that comes out the same in each iteration is then no test any more.

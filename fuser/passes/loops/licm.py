@@ -1,13 +1,14 @@
 """Loop-invariant code motion: what a scan's or a while's body computes from its constants alone is computed before the loop.
 
 All values are pure and no operation can fail, so it is always right; it is done where a load in each iteration is cheaper
-than the arithmetic. Movement stays in the body, where it is index arithmetic.
+than the arithmetic. Movement stays in the body, where it is index arithmetic, but for what library calls read, which each iteration
+would copy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,20 +71,21 @@ def _split(body: Graph, consts: int, operands: tuple[Operand, ...], rewriter: Re
     if not chosen:
         return body, []
     moved = work.needed_by(chosen)
-    kept, new = _boundary(body, moved)
+    kept, new = _boundary(body, moved, work.copied)
     before = Graph(body.invars[:consts], (), (), tuple(eqn for eqn in body.eqns if eqn in moved), tuple(new))
     values = rewriter.splice(before, operands)
     invars = (*body.invars[:consts], *new, *body.invars[consts:])
     return replace(body, invars=invars, eqns=kept), values
 
 
-def _boundary(body: Graph, moved: set[Eqn]) -> tuple[tuple[Eqn, ...], list[Var]]:
-    """The equations that stay, movement among them that moves too, and the moved values that they read."""
+def _boundary(body: Graph, moved: set[Eqn], copied: Collection[Var]) -> tuple[tuple[Eqn, ...], list[Var]]:
+    """The equations that stay, movement among them that moves too unless its result is to be `copied`, and the moved values that they read."""
     needed = {v for v in body.outvars if isinstance(v, Var)}
     made: dict[Var, None] = {}
     kept = []
     for eqn in reversed(body.eqns):
-        if eqn not in moved or (eqn.primitive.fusion is Fusion.MOVEMENT and any(v in needed for v in eqn.outvars)):
+        index_only = eqn.primitive.fusion is Fusion.MOVEMENT and not any(v in copied for v in eqn.outvars)
+        if eqn not in moved or (index_only and any(v in needed for v in eqn.outvars)):
             kept.append(eqn)
             needed.update(eqn.operands())
         else:
@@ -107,14 +109,20 @@ class Invariants:
         self.made: dict[Operand, _Made] = {v: _Made(0, frozenset((v,))) for v in fixed}
         self.producers: dict[Var, Eqn] = {}
         self.wanted: dict[Var, None] = {}  # invariant values that the rest of the body reads
-        self.multiplied: dict[Var, None] = {}  # those of them that products read, which have their operands in memory
+        self.stored: dict[
+            Var, None
+        ] = {}  # those of them that products and library calls read, which have their operands in memory
+        self.copied: dict[Var, None] = {}  # those that are parts of others, and that library calls read
         for eqn in body.eqns:
             if all(v in self.made for v in eqn.operands()):
                 self._note(eqn)
             else:
                 read = {v: None for v in eqn.operands() if v in self.made}
                 self.wanted.update(read)
-                self.multiplied.update(read if eqn.primitive.fusion is Fusion.DOT else {})
+                if eqn.primitive.fusion in (Fusion.DOT, Fusion.LIBRARY):
+                    self.stored.update(read)
+                if eqn.primitive.fusion is Fusion.LIBRARY:
+                    self.copied.update((v, None) for v in read if self._is_part(v))
         self.wanted.update((v, None) for v in body.outvars if isinstance(v, Var) and v in self.made)
 
     def _note(self, eqn: Eqn) -> None:
@@ -131,7 +139,7 @@ class Invariants:
         """The values to be computed before the loop: dear ones, those that each iteration would compute and store, and those that
         spare the body a load."""
         sources = dict.fromkeys(s for v in self.wanted for s in self._behind_movement(v))
-        stored = {s for v in self.multiplied for s in self._behind_movement(v) if s in self.producers and s.aval.shape}
+        stored = {s for v in self.stored for s in self._behind_movement(v) if s in self.producers and s.aval.shape}
         dear = [v for v in sources if (self.made[v].price > CHEAP or v in stored) and self._fits(v)]
         chosen = dict.fromkeys(dear)
         still = [s for s in sources if s not in chosen]
@@ -140,7 +148,16 @@ class Invariants:
             spared = sum(v.aval.nbytes for v in self.made[var].leaves - others)
             if var in self.producers and var.aval.shape and spared > var.aval.nbytes:
                 chosen[var] = None
+        chosen.update((v, None) for v in self.copied if self._fits(v))
         return list(chosen)
+
+    def _is_part(self, var: Var) -> bool:
+        """Whether a value is moved from others and is not all of one of them, which might be a view of its memory."""
+        eqn = self.producers.get(var)
+        if eqn is None or eqn.primitive.fusion is not Fusion.MOVEMENT:
+            return False
+        operands = list(eqn.operands())
+        return all(v.aval.size != var.aval.size for v in operands) or any(self._is_part(v) for v in operands)
 
     def _behind_movement(self, var: Var) -> list[Var]:
         """The computed values and constants that a value is only another view of."""

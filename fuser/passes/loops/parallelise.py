@@ -44,7 +44,7 @@ def parallelise_loops(graph: Graph) -> Graph:
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
         results = None
-        if eqn.primitive.control is Control.SCAN and eqn.params["length"] > 1 and _small(eqn):
+        if eqn.primitive.control is Control.SCAN and eqn.params["length"] > 1 and small(eqn):
             results = _written_out(eqn, rewriter, constants)
         if results is None:
             rewriter.keep(eqn)
@@ -54,7 +54,7 @@ def parallelise_loops(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _small(eqn: Eqn) -> bool:
+def small(eqn: Eqn) -> bool:
     """Whether calls are what an iteration costs, and what all iterations keep is not much."""
     body: Graph = eqn.params["jaxpr"]
     if not all(map(_independent, body.eqns)) or elements(body) > LARGE:

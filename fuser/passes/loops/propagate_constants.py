@@ -1,4 +1,4 @@
-"""Constants of the program inside its loops: a scatter at a constant index, or at evenly spaced ones, becomes an update of windows.
+"""Constant propagation into loop bodies: a scatter at a constant index, or at affine ones, becomes an update of slices.
 
 A loop takes the constants that its body names as operands, behind which their values are out of sight; here the bodies
 see them, at any depth.

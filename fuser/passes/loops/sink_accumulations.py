@@ -1,6 +1,6 @@
-"""Sums of cotangents over a scan's iterations: what need not happen in each iteration is done once, after the loop.
+"""Sinks linear operations out of a scan's accumulators: they are applied once, to the sum, after the loop.
 
-The gradient of a constant of a scan is a sum over the iterations (`add_any` onto a carry), taken in nobody's order. Linear
+The gradient of a constant of a scan is a sum over the iterations (`add_any` onto a carry), whose order no program sets. Linear
 operations with invariant operands are done to the sum; a sum over lanes is summed by lane first; and outer products
 become one product of stacked rows. So the body keeps neither reductions nor products, and often is one kernel.
 """

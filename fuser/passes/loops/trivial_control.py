@@ -1,4 +1,4 @@
-"""Control flow that need not be any: scans of one step or none, and choices by a literal, are written out."""
+"""Trivial control flow: scans of trip count 0 or 1 and branches on a literal are replaced by their bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of which only some are read, below a diagonal say: the others are replaced by 0 where the sum is taken. Graph → Graph.
+"""Demanded elements of reductions: sums that nobody reads (above a diagonal, say) become 0 right behind the reduction. Graph → Graph.
 
 `where(i >= k, b - a @ x, 0)` needs no sum where i < k. As a choice right behind the reduction this is seen by a kernel that takes
 row after row, which then leaves those rows out; the choice may stand far behind, with single elements read on the way.

@@ -1,4 +1,4 @@
-"""Products that are none: outer products and sums of single rows become multiplications and reductions. Graph → Graph.
+"""Strength reduction of dots: outer products and dots of single rows become multiplications and reductions. Graph → Graph.
 
 Those join the kernels of their neighbours, as any elementwise equation and any reduction does.
 """

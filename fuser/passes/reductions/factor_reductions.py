@@ -1,4 +1,4 @@
-"""Reductions in two steps: over the axes of the reductions that a value already depends on, then over the others. Graph → Graph.
+"""Reduction factoring: first over the axes of the reductions that a value already depends on, then over the others. Graph → Graph.
 
 The sum of all elements of a layer norm becomes the sum of the sums of its rows: the first joins the kernel that runs over
 rows, and the second reads one number a row.

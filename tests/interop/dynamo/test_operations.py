@@ -198,3 +198,21 @@ def test_a_loss_of_rows_with_few_targets() -> None:
 
 def test_results_without_elements_have_eagers_strides(whole: None) -> None:
     agree(lambda x: (x * 2, x.exp().reshape(0, 1, 3), x.sum(0)), torch.zeros(0, 3, requires_grad=True))
+
+
+def test_derivatives_of_gamma_and_slopes_of_both_means(whole: None) -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(4, 5) + 0.5).requires_grad_()
+    agree(lambda x: (torch.polygamma(2, x), torch.digamma(x), F.rrelu(x - 1, training=False)), x, tolerance=1e-4)
+
+
+def test_elements_by_their_place_in_the_whole(whole: None) -> None:
+    """`take` and its gradient, `put`, and arrays whose elements are all written."""
+    torch.manual_seed(0)
+    places = torch.tensor([[0, 7, -1], [7, 3, 7]])
+
+    def changed(x: Any, n: Any, v: Any) -> Any:
+        made = torch.empty(3, 5).copy_(x)
+        return torch.take(x, n), x.put(n[:1], v[:1]), x.put(n, v, accumulate=True), made * 2
+
+    agree(changed, torch.randn(3, 5, requires_grad=True), places, torch.randn(2, 3, requires_grad=True))

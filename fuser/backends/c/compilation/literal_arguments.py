@@ -1,6 +1,6 @@
-"""Kernels that differ in numbers alone: one function, which reads the numbers behind its size arguments.
+"""Literal arguments: kernels that differ in constants alone become one function, which reads them behind its size arguments.
 
-In: kernels. Out: for each the kernel to compile, one for all that are alike, and the size arguments that a call has more.
+In: kernels. Out: for each the kernel to compile, the same for all that differ so, and the further size arguments of its calls.
 Layers of a network differ so in their rates, steps of a simulation in their times.
 """
 

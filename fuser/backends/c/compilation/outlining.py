@@ -1,4 +1,4 @@
-"""Long kernels for the C compiler: each vector loop becomes a function of its own, and like loops one function.
+"""Outlining: each vector loop of a long kernel becomes a function, and equal loops become one function.
 
 A compiler's work grows faster than the length of a function, and a deep network repeats the same loops on other rows, under
 other names and with other numbers. In: generated kernels. Out: the functions that their loops became, and kernels that call

@@ -26,9 +26,9 @@ from fuser.backends.c.library.on_demand import address
 from fuser.config import config
 from fuser.errors import ToolchainError
 from fuser.runtime import compilers, toolchain
-from fuser.runtime.collection import no_collection
 from fuser.runtime.device import cpu_count
 from fuser.runtime.executable import CFunction
+from fuser.runtime.garbage_collection import no_collection
 
 LONG = 10_000  # characters of text from which a second compiler pays
 LOOP = 300  # characters beside which a loop that is vectorised is as much work: it becomes three

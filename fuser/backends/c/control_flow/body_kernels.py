@@ -60,10 +60,10 @@ class Nested:
             self.parts += run
 
     def _within(self, name: str) -> str:
-        """The name of a kernel in this loop without what its own begins with too."""
+        """The name of a kernel in this loop without what its own begins with too, nor numbers: equal kernels differ in them."""
         pieces, own = name.split("_"), self.name.split("_")
         shared = next((n for n, (a, b) in enumerate(zip(pieces, own)) if a != b), 0)
-        return "_".join(pieces[shared:])
+        return "_".join(piece for piece in pieces[shared:] if not piece.isdigit())
 
 
 def _titled(own: Parts, title: str) -> Parts:

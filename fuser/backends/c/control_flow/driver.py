@@ -7,7 +7,6 @@ workspace, which the caller hands over behind the results if it is large. All nu
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.c import spell
 from fuser.backends.c.builder import Builder
-from fuser.backends.c.control_flow import thread_tuning
+from fuser.backends.c.control_flow import step_work, thread_tuning
 from fuser.backends.c.control_flow.body_kernels import Nested
 from fuser.backends.c.control_flow.host_steps import FROM_HOST, host_step
 from fuser.backends.c.control_flow.interrupt import START, interruptible
@@ -36,7 +35,6 @@ from fuser.backends.c.function import (
 from fuser.backends.c.library import on_demand
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.ir.graph import Eqn, Literal, Operand, Var
-from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType, is_complex
 from fuser.kernel.schedule import Schedule
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
@@ -122,7 +120,7 @@ class Frame:
         if group.reason:
             name, first = FROM_HOST, self.driver.take_host(group)
         else:
-            source = self.driver.emit(group, _elements(group) > SMALL)
+            source = self.driver.emit(group, step_work.elements(group) > SMALL)
             if workspace := source.launch.get("workspace"):
                 pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
             name, first = self.driver.take(source)
@@ -236,7 +234,10 @@ class Driver(Builder):
     def pace(self) -> None:
         """Declare what a loop counts its steps by."""
         self.statements.append(thread_tuning.DECLARE)
-        self.line("int64_t left = 1, pace = 1;  // steps to the next look at the clock, and from one to the next")
+        first = self.size(step_work.first_pace(self.group.bodies))
+        self.line(
+            f"int64_t left = {first}, pace = left;  // steps to the next look at the clock, and from one to the next"
+        )
 
     def poll(self) -> None:
         """At the end of a step: leave the loop if a signal's handler has raised, here or in a loop inside."""
@@ -524,13 +525,6 @@ def _copies(group: FusionGroup) -> bool:
     """Whether a kernel copies its operand and does nothing else: it has nothing to do where that lies in the result's memory."""
     copied = [eqn.primitive for eqn in group.graph.eqns] == [copy_p]
     return copied and len(group.graph.invars) == 1 and not group.reason
-
-
-def _elements(group: FusionGroup) -> int:
-    """The most elements that a kernel goes through for one of its equations: of what is only moved, those that are wanted."""
-    read = (v for eqn in group.graph.eqns if eqn.primitive.fusion is not Fusion.MOVEMENT for v in eqn.operands())
-    made = (v for eqn in group.graph.eqns for v in eqn.outvars)
-    return max((v.aval.size for v in itertools.chain(read, made)), default=0)
 
 
 def _loops_within(group: FusionGroup) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from fuser.backends.c.function import Do, Symbol, code
 from fuser.runtime import toolchain
 
+LONGEST_PACE = 256  # steps of any length from one look to the next
 STEPS = 2048  # of a loop inside a kernel, from one look at the clock to the next
 LEAVING = frozenset({"more_steps", "interrupted_at", "from_host"})
 START = Do(code("{} = 0;", Symbol("stopped")))  # of a function that is called from outside its file
@@ -55,7 +56,7 @@ static __attribute__((noinline)) int interrupted(void) {
 static __attribute__((noinline, unused)) int interrupted_at(int64_t *left, int64_t *pace) {
   const int64_t before = looked_at;
   const int answer = interrupted();
-  *pace = looked_at - before > 8 ? 1 : *pace < 256 ? *pace * 2 : 256;
+  *pace = looked_at - before > 8 ? 1 : *pace < PACE ? *pace * 2 : PACE;
   *left = *pace;
   return answer;
 }
@@ -77,7 +78,7 @@ static __attribute__((noinline, unused)) void attend(volatile int *ended, volati
     nanosleep(&(struct timespec){0, 50000}, 0);
     *stop |= interrupted();
   }
-}""".replace("STEPS", str(STEPS))
+}""".replace("STEPS", str(STEPS)).replace("PACE", str(LONGEST_PACE))
 )
 
 

@@ -1,4 +1,4 @@
-"""C by which a loop finds out whether a team of threads pays: now and then it times a few steps with one and without.
+"""Thread tuning: C code of a loop that measures whether several threads pay, a few steps with a team and a few without.
 
 What a second thread is worth inside a loop cannot be derived from sizes: a team costs a microsecond on an idle machine, and
 as long as a time slice where another process has the processor. The loop goes on with what was faster, and looks again

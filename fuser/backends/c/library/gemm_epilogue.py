@@ -33,10 +33,12 @@ from fuser.backends.c.function import (
 )
 from fuser.backends.c.library import on_demand, small_gemm
 from fuser.backends.c.schedules import masking
+from fuser.backends.c.target import TARGET
 from fuser.ir.graph import Eqn, Graph
 from fuser.ir.index import Affine, Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
+from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
@@ -49,7 +51,7 @@ from fuser.partition.group import FusionGroup, Kind, Layout
 
 PACKED_ACROSS, TRANSPOSED = 1.5, 1.0  # a row's element packed, a result's transposed, beside a column's element packed
 
-
+PAIR = 2  # numbers apart at most that lie along an axis: parts of complex ones
 BLOCK_AT = ("ld", "item", "r0", "r1", "c0", "c1")  # of a block of the product
 
 
@@ -80,6 +82,9 @@ def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     epilogue = None if bare else _epilogue(group, dot, form, False)
+    if epilogue is not None and not (pieces or form.tables) and epilogue.along_rows():
+        form = form.transposed()
+        epilogue = _epilogue(group, dot, form, False)
     if epilogue is not None and (placed := epilogue.placed(form)) is not None:
         form, epilogue, bare = placed, None, True
     items = None if form.tables else small_gemm.items_of(form, *types, inside, bare)
@@ -152,7 +157,7 @@ def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices, items: bool) -> Epil
     eqns = tuple(eqn for eqn in group.graph.eqns if eqn is not dot)
     graph = Graph((*group.graph.invars, product), (), (), eqns, group.graph.outvars, group.name)
     kernel = lower(FusionGroup(Kind.ELEMENTWISE, graph, group.parallel, (), group.name, group.sources, group.layout))
-    kernel = decompose(kernel, spell.TABLE.has)
+    kernel = decompose(split_complex(kernel), spell.TABLE.has)  # the product itself is of real numbers
     return Epilogue(kernel, len(graph.invars) - 1, Walk(group.layout[product], form), items)
 
 
@@ -211,6 +216,22 @@ class Epilogue(Emitter):
         (written,) = self.module().functions
         parameters = (*ARGUMENTS, *self.block_arguments)
         return replace(written, name=Own("_epilogue"), parameters=parameters, static=True, first_size=first_size)
+
+    def along_rows(self) -> bool:
+        """Whether more of what it writes and reads lies in memory along rows of the product than along columns, which its vectors
+        run along: the product is then better computed transposed."""
+        if not self.walk.rows or self.walk.rows[-1].extent < TARGET.lanes:
+            return False
+        [sweep] = self.kernel.sweeps
+        loads = [node for node in sweep.row if node.op == "load" and node.attr.param != self.product]
+        accesses = [(node.attr.offset, node.dtype.itemsize) for node in loads]
+        accesses += [(store.offset, 2 * self.kernel.params[store.param].dtype.itemsize) for store in sweep.row_stores]
+        along = [(axes[-1] if axes else None) for axes in (self.walk.rows, self.walk.columns)]
+        rows, columns = (
+            sum(size for offset, size in accesses if axis is not None and 0 < offset.coefficient(axis) <= PAIR)
+            for axis in along
+        )
+        return rows > columns
 
     def placed(self, form: Matrices) -> Matrices | None:
         """The product with the strides at which it is written, where all that is done with it is to put it elsewhere: then gemm

@@ -57,7 +57,7 @@ def address(function: tuple[Any, ...]) -> int:
     ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
     LAPACK itself; ("fft",); ("fourier", dtype of the parts); ("ufunc" or "ufunc data", name, operand's dtype), an inner loop of
     NumPy's; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
-    (`runtime/foreign.py`).
+    (`fuser/runtime/foreign.py`).
     """
     name, *types = function
     if name == "lapack":

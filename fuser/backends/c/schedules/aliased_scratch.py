@@ -1,7 +1,6 @@
-"""What an earlier sweep has computed and a later one needs again waits in the memory of a result, which the last sweep then
-overwrites element by element.
+"""Aliased scratch: row buffers lie in the memory of a result, which the last sweep then overwrites element by element.
 
-In: a writer whose columns run side by side. Out: the values that wait, each with the store whose elements it takes.
+In: a writer whose vectors run across columns. Out: the buffered values, each with the store whose elements it takes.
 """
 
 from __future__ import annotations

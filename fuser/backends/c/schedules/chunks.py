@@ -1,5 +1,5 @@
-"""What threads share: the axis, and chunks of the outermost reduced one, for kernels with few parallel elements: threads reduce one each, then
-their results are combined."""
+"""Parallelisation: the axis whose iterations threads share, and for kernels with few parallel elements chunks of the outermost reduced axis,
+of which threads reduce one each before the results are combined."""
 
 from __future__ import annotations
 

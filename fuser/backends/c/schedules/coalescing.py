@@ -1,4 +1,4 @@
-"""Coalescing of short rows that meet what is the same for all rows: the loops over rows and along them coalesced.
+"""Loop coalescing of short rows: the loop over rows and the one along them become one, beside operands that all rows share.
 
 Rows of 3, 7 or 30 numbers lie one after the other, so that a loop over all of them runs in whole vectors. What changes along a
 row alone (a bias, the weights of channels) is written out for a block of rows first, and so is what changes from row to

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
-from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
+from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code, joined
 from fuser.backends.c.schedules import (
     blocks,
     chunks,
     coalescing,
     masking,
     register_tiling,
+    sliding_window,
     staging,
     strip_mining,
     tiled_pieces,
@@ -39,6 +40,7 @@ from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.kernel.sliding_window import Spans
 
 OUTER = 16  # outer iterations from which they are shared out, rather than those along the vector
 NARROW = 4  # elements along the vector for which a vector loop is not worth its code
@@ -94,6 +96,7 @@ class Elementwise(Emitter):
         if inner is not None and not asked.forbids("tiling"):
             self.columns = tiled_pieces.waiting(kernel, loops, inner, BLOCK)
         self.taken = False  # whether the loop around shares its iterations out
+        self.copying = False  # whether a test stands around that leaves out copies within one memory
         # Whether each thread goes through all pieces for its own share of the iterations.
         self.dealt = threads and len(self.pieces) > MANY
 
@@ -169,19 +172,48 @@ class Elementwise(Emitter):
         whole = self.loops.extents[axis]
         parts = cut.parts if cut.axis is axis else ((0, whole - 1, cut),)
         for first, last, part in parts:
-            span = self._clipped(self._span(axis, first, last))
-            if axis is self.vector or any(axis in self.pieces[leaf].inner(self.vector) for leaf in part.whole):
-                self._nest(part, depth + 1, (*spans, span))
-                continue
             with self.scope():
-                taken, shares = self.taken, self.threads and axis is self.outer and not self.dealt
-                if shares:
-                    self.pragma("omp for schedule(static) nowait")
-                self._over(span, one=not shares)
-                self.taken = taken or shares
-                self._nest(part, depth + 1, spans)
-                self.taken = taken
-                self.close()
+                span, copies = (
+                    self._clipped(self._span(axis, first, last)),
+                    cut.axis is axis and self._unless_in_place(part),
+                )
+                self.copying |= copies
+                self._part(part, span, depth, spans)
+                if copies:
+                    self.copying = False
+                    self.close()
+
+    def _part(self, part: Cut, span: Span, depth: int, spans: tuple[Span, ...]) -> None:
+        """The loops of a part, over a span of axis number `depth`, and of the axes inside."""
+        axis = span.axis
+        if axis is self.vector or any(axis in self.pieces[leaf].inner(self.vector) for leaf in part.whole):
+            self._nest(part, depth + 1, (*spans, span))
+            return
+        taken, shares = self.taken, self.threads and axis is self.outer and not self.dealt
+        if shares:
+            self.pragma("omp for schedule(static) nowait")
+        self._over(span, one=not shares)
+        self.taken = taken or shares
+        self._nest(part, depth + 1, spans)
+        self.taken = taken
+        self.close()
+
+    def _unless_in_place(self, cut: Cut) -> bool:
+        """Open a test around what copies arrays alone, element by element, which has nothing to do where a result lies in the memory of what
+        it copies; False where that is not all it does."""
+        if self.copying:
+            return False
+        stores = [store for leaf in cut.whole for store in leaf.stores]
+        copied = [
+            s.value for s in stores if s.value.op == "load" and s.value.attr.offset == s.offset and not s.value.args
+        ]
+        if len(copied) < len(stores) or any(
+            v.attr.param not in self.overwritten(s.param) for s, v in zip(stores, copied)
+        ):
+            return False
+        pairs = dict.fromkeys((self.params[v.attr.param], self.params[s.param]) for s, v in zip(stores, copied))
+        self.open("if ({})", joined([code("{} != {}", *pair) for pair in pairs], " || "))
+        return True
 
     def _clipped(self, span: Span) -> Span:
         """The part of a span that belongs to the running block, or to this thread."""
@@ -229,6 +261,12 @@ class Elementwise(Emitter):
             self._over(span, one=not around)
         if piece.register_tiling is not None:
             self._in_register_tiles(piece, along, share)
+            for _ in outer:
+                self.close()
+            return
+        if piece.sliding_window is not None:
+            ranges = {axis: (span.begin, span.end) for axis, span in along.items()}
+            sliding_window.write(self, piece.sliding_window, ranges, share)
             for _ in outer:
                 self.close()
             return
@@ -316,11 +354,12 @@ class Elementwise(Emitter):
         if rows := masking.narrow_loads(self, piece.nodes, piece.stores) if lanes else ():
             self.open()  # other pieces have rows of these names
             self._widen(rows, span, masking.LONGEST * lanes)
-        if span.extent > NARROW or lanes or self.cut.axis is None:
-            self.pragma("omp simd" + ("" if lanes else masking.halved(self, piece.nodes, piece.stores, span.extent)))
+        if (span.extent > NARROW or self.cut.axis is None) and not lanes:
+            self.pragma("omp simd" + masking.halved(self, piece.nodes, piece.stores, span.extent))
         if lanes:
             self.made(masking=lanes)
-            with self.scope():
+            with masking.standing_quotients(self, piece.nodes, piece.stores), self.scope():
+                self.pragma("omp simd")
                 self.count_masked(self.axis_names[span.axis], span.end, lanes, span.begin)
                 self._elements(piece)
                 self.close_masked()
@@ -371,8 +410,7 @@ class Elementwise(Emitter):
         if store not in self.targets:
             self.store(store)
             return
-        value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-        self.set(self.targets[store], value)
+        self.set(self.targets[store], self.stored(store))
 
     def room_for(self, store: Store, extent: int, what: str = "block") -> Variable:
         """Declare an array for a part of what a store writes."""
@@ -406,16 +444,16 @@ def _pieces(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> dict[Cut
         return {cut: scheduled(kernel, loops, asked)}
     if across_pieces(cut, loops) is not None:
         return {leaf: Piece(leaf.nodes, leaf.stores) for leaf in cut.whole}
-    return dict(_leaves(kernel, loops, cut, asked))
+    return dict(_leaves(kernel, loops, cut, asked, {}))
 
 
-def _leaves(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> list[tuple[Cut, Piece]]:
+def _leaves(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule, spans: Spans) -> list[tuple[Cut, Piece]]:
     if cut.axis is None:
-        return [(cut, scheduled(part_of(kernel, cut.nodes, cut.stores), loops, asked))]
+        return [(cut, scheduled(part_of(kernel, cut.nodes, cut.stores), loops, asked, spans))]
     found = []
     for first, last, part in cut.parts:
         inside = replace(loops, extents={**loops.extents, cut.axis: last + 1 - first})
-        found += _leaves(kernel, inside, part, asked)
+        found += _leaves(kernel, inside, part, asked, {**spans, cut.axis: (first, last)})
     return found
 
 
@@ -471,6 +509,7 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,
         register_tiling=piece.register_tiling.count if piece.register_tiling is not None else None,
+        sliding_window=len(piece.sliding_window.plan.kept) if piece.sliding_window is not None else None,
         streaming=len(piece.streaming) or None,
         strip_mining=piece.strip_mining.length if piece.strip_mining else None,
         superword=piece.superword or None,

@@ -58,6 +58,9 @@ def write(
     are not there yet."""
     nodes = [node for node in (piece.nodes if nodes is None else nodes) if node not in writer.env]
     loops = _loops(piece, nodes)
+    longest = writer.loops.extents[writer.vector] if piece.tiling else room
+    if piece.tiling and piece.strip_mining:
+        longest = min(longest, piece.strip_mining.length)
     cheap = dict.fromkeys(node for node in nodes if _again(piece, node))
     stored = _stored(writer, piece, loops, cheap)
     between = _between(piece, loops, cheap, stored)
@@ -89,7 +92,7 @@ def write(
                 grouped = len(run) <= GROUPED_OPS and not any(computed(store.offset) for store in leaving)
                 _one_by_one(writer, total, element, leaving if grouped else None, compute, leave)
                 continue
-            row = min(room, piece.strip_mining.length) if piece.tiling and piece.strip_mining else room
+            row = min(room, longest)
             told = masking.narrowed(writer, run, leaving, lanes) or masking.halved(writer, run, leaving, row)
             writer.pragma("omp simd" + told)
             compute(writer.count_masked("x", total, lanes) if lanes else writer.count("x", "0", total))

@@ -1,6 +1,6 @@
-"""Runs along a row that are in vain for some rows, because a test of the row then chooses something else than their reductions.
+"""Guards of reductions whose result a select discards: rows with a false guard skip the sweep.
 
-In: a kernel that takes row after row. Out: for each such sweep the test, by which the loop over the row is left out.
+In: a kernel that takes row after row. Out: the guard of each such sweep.
 """
 
 from __future__ import annotations

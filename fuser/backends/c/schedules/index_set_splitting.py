@@ -1,4 +1,4 @@
-"""Index-set splitting of elementwise kernels that ask where they are: cut where the answers change, so that each piece knows them."""
+"""Index-set splitting of elementwise kernels: loops are cut where affine predicates of the position change value, and each piece is free of them."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, code, joined
+from fuser.backends.c.half_precision import unrounded
 from fuser.backends.c.schedules import chunks, lane_reductions, masking, pairwise, runtime_splitting, widened_rows
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
@@ -93,6 +94,7 @@ class InnerReduction(Emitter):
             self.made(guarding=sum(len(sweep.reductions) for sweep in self.guards))
         wide = widened_rows.widened(self)
         self.widened = {node: widened_rows.declare(self, node) for node in wide}
+        self.narrowed = {store: widened_rows.declare_store(self, store) for store in widened_rows.narrowed(self, wide)}
         for node in (still := [n for n, load in wide.items() if widened_rows.standing(self, load)]):
             widened_rows.fill(self, node, wide[node])
         if rows:
@@ -106,6 +108,8 @@ class InnerReduction(Emitter):
             self.define_all(self.guards.get(sweep, ()))
             if sweep.loops:
                 self._row_sweep(sweep)
+            for store in (store for store in sweep.stores if store in self.narrowed):
+                widened_rows.empty(self, store)
         for _ in rows:
             self.close()
 
@@ -159,6 +163,13 @@ class InnerReduction(Emitter):
         if node in self.widened:
             return widened_rows.value(self, node)
         return super().expression(node)
+
+    def store(self, store: Store) -> None:
+        if store not in self.narrowed:
+            super().store(store)
+            return
+        with self.where_inside():
+            self.set(self.at(self.narrowed[store], self.reduced_position()), self.operand(unrounded(store)))
 
     def kept_element(self, node: Scalar) -> Element:
         """The element of a kept row that belongs to the running iteration."""
@@ -262,7 +273,9 @@ class InnerReduction(Emitter):
         if not (idempotent and plain and masking.dense(self, run.body) and all(map(self._again, sweep.stores))):
             return 0
         sizes = [node.dtype.itemsize for node in run.body if node.op == "load" and node not in self.widened]
-        sizes += [self.kernel.params[store.param].dtype.itemsize for store in sweep.stores]
+        sizes += [
+            self.kernel.params[store.param].dtype.itemsize for store in sweep.stores if store not in self.narrowed
+        ]
         lanes = TARGET.vector // min(sizes, default=4)
         extent = self.loops.extents[run.axis]
         whole = sweep.stores and extent % lanes == 0
@@ -435,9 +448,10 @@ class InnerReduction(Emitter):
         self.recalled = set()
         body = [n for n in sweep.body if not any(n in wide.args for wide in self.widened)]
         recalled = (self.kept.keys() & set(sweep.body)).difference(sweep.kept)
-        if not recalled:
+        if not recalled and self.narrowed.keys().isdisjoint(sweep.stores):
             return body
-        roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
+        roots = [f.args[0] for f in sweep.reductions]
+        roots += [unrounded(store) if store in self.narrowed else store.value for store in sweep.stores]
         found = needed(roots, body, stop=recalled)
         self.recalled = recalled & set(found)
         self.recall()
@@ -468,13 +482,17 @@ class SplitInnerReduction(InnerReduction):
         axis, *inner = self._order()
         total = self.extents[axis]
         spread = code(f"({{}} + {MOST_CHUNKS - 1}) / {MOST_CHUNKS}", total)
-        chunks.count(self, total, spread, code(f"{CHUNK} / ({{}}) + 1", self.total(inner)))
+        chunks.count(self, total, spread, self.least(self.total(inner)))
         for sweep in self.kernel.sweeps:
             self._row_part(sweep)
             if sweep.loops:
                 self._chunks(sweep, total)
         for _ in self.loops.parallel:
             self.close()
+
+    def least(self, inner: Code) -> Code:
+        """The iterations of the outermost axis that a chunk has at least, each of `inner` elements."""
+        return code(f"{CHUNK} / ({{}}) + 1", inner)
 
     def _chunks(self, sweep: Sweep, total: Code) -> None:
         for reduction in sweep.reductions:

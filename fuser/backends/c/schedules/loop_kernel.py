@@ -58,6 +58,9 @@ class LoopKernel(Emitter):
         self.arrays: dict[Scalar, Variable] = {}  # what lies in an array of the block, one element a lane
         self.again: set[Scalar] = set()  # what is computed again rather than kept in an array
         self.time = self.loop_inside.time
+        if self.vector is None and self.time is None:
+            # It may end after few steps, beside which a call would count: no function is inlined where attributes differ.
+            self.attributes = ""
         if self._subgroup():
             self.width = loops.extents[self.vector]  # type: ignore[index]
         self.in_whole = self._masked()

@@ -1,4 +1,4 @@
-"""Short loops in whole vectors under a mask: what is left of a row after its last full vector is no loop of its own.
+"""Masking: the remainder of a short row is part of its last vector, under a mask, and no loop of its own.
 
 A row of 30 numbers is two vectors of 16, of which the second is not full. The compiler's own remainder would compute 14 numbers
 in ever shorter vectors and alone, which for functions of maths takes longer than all the rest. Where the processor has
@@ -7,23 +7,25 @@ no masks for elements of all sizes, `padded` and `within` leave the loop as it w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Part, Symbol, Variable, code
+from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED
 from fuser.backends.c.target import TARGET
+from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, is_complex
 from fuser.kernel.kernel import Store
-from fuser.kernel.operands import computed
+from fuser.kernel.operands import computed, index_axes
 
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
 
 GATHERED = (4, 8)  # bytes of elements that a processor gathers
 LONGEST = 4  # vectors of a row, beyond which the whole ones among them need no mask
-LONGEST_TILED = 128  # elements that tiles share out, beyond which the last tile's remainder no longer counts
 REMAINDER = (
     8  # additions an element of longer rows, from which what is left over is worth a loop of its own under a mask
 )
@@ -83,6 +85,44 @@ def tested(counter: Variable, total: Part) -> tuple[Code, Code]:
     a load or a constant. Its masked load then leaves in a lane what a register held before, maybe a subnormal number, of which a quotient
     takes a hundred cycles."""
     return code("{}({}, {})", WITHIN, counter, total), code("(float)(int32_t){}", counter)
+
+
+@contextmanager
+def standing_quotients(writer: Emitter, nodes: Iterable[Scalar], stores: Iterable[Store]) -> Iterator[None]:
+    """A block before which quotients of places are computed that are the same all along the vector: behind a mask they stay in the
+    loop, since compilers move no division that may not happen."""
+    offsets = _offsets(nodes, stores)
+    if not any(isinstance(atom, Div) for offset in offsets for atom, _ in offset.terms):
+        yield
+        return
+    writer.open()
+    writer.index.standing = quotients(writer, nodes, stores)
+    yield
+    writer.index.standing = {}
+    writer.close()
+
+
+def quotients(
+    writer: Emitter, nodes: Iterable[Scalar], stores: Iterable[Store], moving: Collection[Axis] = (), name: str = ""
+) -> dict[Div, Code]:
+    """Compute the quotients of places that neither the vector nor axes which are `moving` change."""
+    inner = {writer.loops.vector, *writer.loops.absorbed, *moving}
+    still = {
+        atom: FLOOR if offset.divides_negative else TRUNCATED
+        for offset in _offsets(nodes, stores)
+        for atom, _ in offset.terms
+        if isinstance(atom, Div) and not computed(atom.base) and not index_axes(atom.base) & inner
+    }
+    return {
+        atom: code(
+            writer.let("int64_t", f"quotient{name}{number}", writer.index(Affine(((atom, 1),)), "quotients", division))
+        )
+        for number, (atom, division) in enumerate(still.items())
+    }
+
+
+def _offsets(nodes: Iterable[Scalar], stores: Iterable[Store]) -> list[Affine]:
+    return [*(node.attr.offset for node in nodes if node.op == "load"), *(store.offset for store in stores)]
 
 
 def truths(nodes: Sequence[Scalar]) -> set[Scalar]:
@@ -155,11 +195,13 @@ def undivided(
     return _cost(nodes) * -(-extent // width) < sum(_cost(part) * -(-count // width) for count, part in pieces)
 
 
-def narrow_loads(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> list[Scalar]:
-    """The loads of less than 32 bits of a row with functions of maths, which are all that is so narrow in it: read into 32 bits
-    first, they leave vectors as long as the other numbers ask. Else none."""
+def narrow_loads(
+    writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], cheap: bool = False
+) -> list[Scalar]:
+    """The loads of less than 32 bits of a row with functions of maths, or of a `cheap` one, which are all that is so narrow in it: read
+    into 32 bits first, they leave vectors as long as the other numbers ask. Else none."""
     nodes = list(nodes)
-    if not dear(nodes) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
+    if not (cheap or dear(nodes)) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
         return []
     narrow = [node for node in nodes if node.op == "load" and node.dtype.itemsize < WIDE]
     return [] if any(node.args or computed(node.attr.offset) for node in narrow) else narrow
@@ -218,7 +260,7 @@ def _sizes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) ->
     """Bytes of the elements that are read and written."""
     params = writer.kernel.params
     read = [WIDE if n in writer.widened else n.dtype.itemsize for n in nodes if n.op == "load"]
-    return read + [params[s.param].dtype.itemsize for s in stores]
+    return read + [WIDE if s in writer.narrowed else params[s.param].dtype.itemsize for s in stores]
 
 
 def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:

@@ -5,9 +5,7 @@ Values of a row of the kernel become arrays over a block of columns; the reduced
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,25 +21,19 @@ from fuser.backends.c.schedules.compensated_sums import (
     loops_in_blocks,
 )
 from fuser.backends.c.schedules.guards import guards
+from fuser.backends.c.schedules.planes import ALIGNED, BLOCK, Planes, planes
 from fuser.backends.c.target import TARGET
-from fuser.ir.index import Axis
+from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.cost import rows_together
-from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
-from fuser.kernel.loops import Loops
+from fuser.kernel.kernel import ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.operands import computed, needed, operands, own_axes
 
-BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 32768  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
-ALIGNED = TARGET.line // 4  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
-SHORT_ROWS = 64  # columns of a row, up to which the axes around it are columns too
-LEAST_PLANES = 4  # that are worth a block
-LEAST_COLUMNS = 256  # of a block, where there are to be more blocks
-LEAST_BLOCKS = 8  # that threads share evenly
 
 
 def held_type(accumulator: np.dtype) -> str:
@@ -58,60 +50,6 @@ def combined(spec: ReductionSpec, value: Part, held: Part) -> Code:
     return Emitter.infix(spec.reduction, held, code("({} ? 1 : 0)", value) if spec.accumulator == BOOL else value)
 
 
-class Planes(NamedTuple):
-    """Parallel axes whose columns run side by side with those along the vector, outermost first; of the outermost one `block`
-    places at a time."""
-
-    axes: tuple[Axis, ...] = ()
-    block: int = 0
-
-    @property
-    def rows(self) -> int:
-        """How many rows along the vector run side by side."""
-        return math.prod(axis.extent for axis in self.axes[1:]) * self.block if self.axes else 1
-
-    @property
-    def blocked(self) -> Axis | None:
-        """The axis that is not taken whole."""
-        return self.axes[0] if self.axes and self.block < self.axes[0].extent else None
-
-
-def planes(kernel: Kernel, loops: Loops) -> Planes:
-    """The parallel axes that lie between the reduced ones and short rows along the vector.
-
-    A sum over the first axis of an array of n × 8 × 5 walks it once, with 40 columns side by side, where it would walk it eight times
-    with five.
-    """
-    vector = loops.vector
-    if vector not in loops.parallel or loops.extents[vector] >= SHORT_ROWS:
-        return Planes()
-    found = Planes()
-    columns = -(-loops.extents[vector] // ALIGNED) * ALIGNED
-    for axis in reversed([axis for axis in loops.parallel if axis is not vector]):
-        if not _within_reduced(kernel, loops, axis):
-            break
-        extent, most = loops.extents[axis], BLOCK // columns
-        if extent > most:
-            blocks = max(-(-extent // most), min(LEAST_BLOCKS, extent * columns // LEAST_COLUMNS))
-            block = -(-extent // blocks)
-            return Planes((axis, *found.axes), block) if block >= LEAST_PLANES else found
-        found = Planes((axis, *found.axes), extent)
-        columns *= extent
-    return found
-
-
-def _within_reduced(kernel: Kernel, loops: Loops, axis: Axis) -> bool:
-    """Whether steps along the axis are shorter than those along reduced axes, in all that is read along both."""
-    offsets = [node.attr.offset for node in kernel.nodes if node.op == "load"]
-    both = [
-        (abs(offset.coefficient(axis)), abs(offset.coefficient(reduced)))
-        for offset in offsets
-        for reduced in loops.reduced
-        if offset.coefficient(axis) and offset.coefficient(reduced)
-    ]
-    return bool(both) and all(own < reduced for own, reduced in both)
-
-
 class OuterReduction(Emitter):
     """Parallel over blocks of columns; each block walks the reduced axes once a sweep."""
 
@@ -119,6 +57,7 @@ class OuterReduction(Emitter):
     block = BLOCK  # columns that run side by side
     planes = Planes()
     shared_values: frozenset[Scalar] = frozenset()  # that are the same for all columns of a row
+    planar: tuple[Scalar, ...] = ()  # positions of planes and what is made of them: the same for all columns of a plane
     in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     aliased: dict[Scalar, Store]  # values of earlier sweeps that wait in the memory of results
     read: Range  # the columns whose reductions are read, from the first on, up to the last
@@ -156,7 +95,21 @@ class OuterReduction(Emitter):
         if self.planes.blocked is not None:
             block = self.sizes(("planes", self.planes.blocked), self.planes.block)
             self.let("int64_t", "planes", "{}", block)
+        self.planar = self._planar()
         return [axis for axis in self.loops.parallel if axis is not vector and axis not in self.planes.axes]
+
+    def _planar(self) -> tuple[Scalar, ...]:
+        """What positions of planes alone change, of the values of a row: computed in each plane, not kept for each column."""
+        found: dict[Scalar, None] = {}
+        for node in dict.fromkeys(node for sweep in self.kernel.sweeps for node in sweep.row):
+            made = all(o.op == "const" or o in found for o in operands(node)) and own_axes(node) <= {*self.planes.axes}
+            if (
+                made
+                and node.op not in ("const", "load", "reduction", "scan", "final")
+                and (node.args or own_axes(node))
+            ):
+                found[node] = None
+        return tuple(found)
 
     def _around(self, outer: Sequence[Axis]) -> None:
         """Open the loops around the reduced axes, but for that over blocks of columns."""
@@ -200,14 +153,18 @@ class OuterReduction(Emitter):
         """Declare an array over the columns."""
         return self.buffer(kind, name, self.block)
 
-    def _across(self, span: Range | None = None) -> None:
-        """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
+    def _across(self, span: Range | None = None, body: Sequence[Scalar] = (), tests: bool = False) -> None:
+        """Open the vector loop over the columns; the axis' own name counts from the start of the array. In each plane comes first what
+        `body` needs of positions of planes, and where loads begin whose `tests` columns share."""
         vector, width = self.loops.vector, code(self.named("width"))
         assert vector is not None
         whole = span in (None, self._all)
         first: Part = "0"
         if self.planes.axes:
             first = self._plane(width)
+            self.define_all(needed([*body, *(o for node in body for o in operands(node))], self.planar))
+        if tests:
+            uniform_tests.compute(self, [*self.planar, *body])
         nodes, stores = self.kernel.nodes, self.kernel.stores
         masked = self.in_whole and whole
         self.pragma("omp simd" + ("" if masked else masking.halved(self, nodes, stores, self.loops.extents[vector])))
@@ -257,18 +214,21 @@ class OuterReduction(Emitter):
         """Compute values of a row of the kernel as arrays over the columns, those that all of them share once: a row that is read at a
         computed index is dense then, and not gathered."""
         self._share(values)
-        nodes = [n for n in values if n.op != "const" and n not in self.env]
+        planar, saved = {*self.planar}, self.env
+        nodes = [n for n in values if n.op != "const" and n not in self.env and n not in planar]
         for node in nodes:  # gcc takes no choice by bytes into vectors of wider numbers
             self._array(spell.held(node.dtype), self.name(node))
         if not nodes and not stores:
             return
-        self._across()
+        self.env = dict(saved)
+        self._across(body=[*nodes, *(store.value for store in stores)])
         for node in nodes:
             self.define(node, self._column(self.name(node)))
-            self.env[node] = spell.taken(node.dtype, self._column(self.name(node)))
+            saved[node] = self.env[node] = spell.taken(node.dtype, self._column(self.name(node)))
         for store in stores:
             self.store(store)
         self._close_across()
+        self.env = saved
 
     def _share(self, values: Sequence[Scalar]) -> None:
         """Compute what neither a column nor a reduction changes."""
@@ -305,7 +265,9 @@ class OuterReduction(Emitter):
     def _columns(self, sweep: Sweep, span: Range, declare: bool = True) -> None:
         """Walk the reduced axes once, the outermost over a span, with the columns inside."""
         scans = [n for n in sweep.body if n.op == "scan"]
-        several = rows_together(sweep, TARGET)
+        several = rows_together(
+            sweep, TARGET, 0 if self.loops.vector is None else self.loops.extents[self.loops.vector]
+        )
         blocks = column_blocks(sweep, self.loops.reduced, self.loops.extents)
         self.two_level = compensated(sweep) if blocks else []
         for node in (*sweep.reductions, *scans):
@@ -364,11 +326,10 @@ class OuterReduction(Emitter):
         """
         saved, recalled = dict(self.env), [n for n in self.aliased if n in sweep.body and n not in sweep.kept]
         body = self._without(sweep, recalled)
-        if count == 1 and not self.planes.axes:
-            uniform_tests.compute(self, body)
         places = [self._places(body, number, count) for number in range(count)]
+        quotients = [self._quotients(body, sweep.stores, number) for number in range(count if self.in_whole else 0)]
+        self._across(self.read, body, tests=count == 1)
         before = dict(self.env)
-        self._across(self.read)
         apart = {
             reduction: self.var(spell.local(reduction.attr.accumulator), f"{self.name(reduction)}_few", "0")
             for reduction in sweep.reductions
@@ -381,6 +342,7 @@ class OuterReduction(Emitter):
             if count > 1:
                 self.axes[axis] = self._later(row, number)
                 self.open()
+            self.index.standing = quotients[number] if quotients else {}
             self.env |= places[number]
             for node in recalled:
                 place = code(self.target(self.aliased[node]))
@@ -407,7 +369,7 @@ class OuterReduction(Emitter):
             if count > 1:
                 self.close()
             self.env = dict(before)
-        self.axes[axis] = row
+        self.axes[axis], self.index.standing = row, {}
         for reduction, few in apart.items():
             self._reduction_step(reduction, few, "")
         for reduction, value in held.items():
@@ -442,6 +404,12 @@ class OuterReduction(Emitter):
         self.names |= own
         self.axes[axis], self.env = row, env
         return found
+
+    def _quotients(self, body: Sequence[Scalar], stores: Sequence[Store], number: int) -> dict[Div, Code]:
+        """Quotients of places, before the loop over the columns under a mask, of the row that comes `number` after the running one."""
+        axis = self.loops.reduced[-1]
+        with self.standing({axis: self._later(self.axes[axis], number)}):
+            return masking.quotients(self, body, stores, self.planes.axes, f"{number}_")
 
     def _held(self, reductions: Sequence[Scalar]) -> dict[Scalar, Variable]:
         """Accumulators that rows which are reduced together change in a register: of several arrays compilers do not always know

@@ -1,4 +1,4 @@
-"""What the innermost loops of a part of an elementwise kernel are made of: the transforms that pay there, one after the other.
+"""The schedule of a piece of an elementwise kernel: which transforms of its innermost loops pay, decided one after the other.
 
 In: the nodes and stores of the part, as a kernel of its own, and its loops. Out: a `Piece`, which the writer only spells.
 Each transform has its legality and its price in its own file; they compose: a piece of a kernel that is cut may be tiled, and
@@ -15,6 +15,7 @@ from fuser.backends.c.schedules import (
     coalescing,
     fission,
     register_tiling,
+    sliding_window,
     staging,
     strip_mining,
     superword,
@@ -29,6 +30,7 @@ from fuser.kernel.kernel import Kernel, Store, Sweep
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import index_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.kernel.sliding_window import Spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,7 @@ class Piece:
     alone: frozenset[Scalar] = frozenset()  # loads in vector loops of their own
     unroll_and_jam: int = 0
     register_tiling: register_tiling.Neighbours | None = None
+    sliding_window: sliding_window.SlidingWindow | None = None
     streaming: tuple[Store, ...] = ()
     strip_mining: strip_mining.Strips | None = None
     superword: int = 0  # elements of rows that are a vector each
@@ -62,6 +65,8 @@ class Piece:
             return self.tiling.axis, vector
         if self.register_tiling is not None:
             return self.register_tiling.axis, vector
+        if self.sliding_window is not None:
+            return self.sliding_window.plan.axes
         return (vector,) if self.coalescing is None else (self.coalescing.row, vector)
 
 
@@ -70,8 +75,8 @@ def part_of(kernel: Kernel, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
     return replace(kernel, sweeps=(Sweep(tuple(nodes), tuple(stores), (), (), ()),))
 
 
-def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> Piece:
-    """The piece with the transforms that are asked for, or pay."""
+def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED, spans: Spans | None = None) -> Piece:
+    """The piece with the transforms that are asked for, or pay. `spans`: the first and last iterations of axes that are cut."""
     sweep, vector = kernel.sweeps[0], loops.vector
     piece = Piece(sweep.row, sweep.row_stores)
     if vector is None:
@@ -90,6 +95,10 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
             return replace(piece, counted=True)
         if rows is not None:
             return _fissioned(replace(piece, coalescing=rows), kernel, loops, asked, 1)
+    if not asked.forbids("sliding_window"):
+        found_window = sliding_window.sliding_window(kernel, loops, piece.nodes, piece.stores, spans=spans)
+        if found_window is not None:
+            return replace(piece, sliding_window=found_window)
     if not asked.forbids("superword") and (length := superword.row(kernel, loops)):
         return replace(piece, superword=length)
     if not asked.forbids("strip_mining") and (strips := strip_mining.strips(piece.nodes, piece.stores, loops)):

@@ -1,4 +1,4 @@
-"""Fission of a loop that runs alone, without lanes: what waits for the iteration before apart from what does not.
+"""Fission of a sequential loop: the recurrence apart from what depends on no earlier iteration.
 
 Iterations run in blocks. Of each block a first loop computes the recurrence that other values need, one step after the other; a
 second has vectors along the steps, for the functions of maths that no carry that it reads waits for; a third the carries that take up

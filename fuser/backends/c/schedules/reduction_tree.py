@@ -202,7 +202,7 @@ class ReductionTree(OuterReduction):
         if rows is None:
             super().store(store)
         else:
-            self.set(self._place(rows), spell.store(self.kernel.params[store.param].dtype, self.operand(store.value)))
+            self.set(self._place(rows), self.stored(store))
 
     def _columns(self, sweep: Sweep, span: Range, declare: bool = True) -> None:
         """Compute the elements of the block's rows, and reduce them."""

@@ -1,7 +1,7 @@
-"""A run along a row whose test of position turns at a place that is computed: two loops, which both know the answer.
+"""Runtime splitting: a row's loop is cut at the computed bound where a predicate of the position changes value, so that both loops are free of it.
 
-A window that starts at a computed place, and what lies beside it, are asked for element by element; a load behind such a
-test keeps gcc from vectorising, and before and after the place where the answer turns there is nothing to ask.
+A slice that starts at a computed index is selected element by element; gcc vectorises no loop with a load behind such a
+predicate, which is constant on either side of the bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Staging of several accesses that are the same stride apart: blocks of rows go through tiles.
+"""Staging of interleaved accesses: several loads or stores with one common stride go through a transposed tile, block by block.
 
 The elements of rows of 5, 7 or 12 numbers, which a kernel takes apart, lie that stride apart along the vector. A block of
 rows is transposed into a tile in the core's own cache, where each of them is a run of memory, and results leave likewise.

@@ -1,4 +1,4 @@
-"""Narrow pieces side by side, across which vectors run: results wait in a tile until all pieces of a block are done.
+"""Tiling of interleaved stores: narrow pieces write to a tile, which is transposed into the result once a block.
 
 Each piece writes a column of a result, a line of the cache apart from one element to the next. In the tile that column is a
 row; it is transposed into the result once a block, so that whole lines are written once.

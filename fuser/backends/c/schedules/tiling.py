@@ -6,11 +6,12 @@ cache while the block is computed. Results with a transposed access are computed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
 from fuser.backends.c.schedules import fission, masking, transposes
 from fuser.backends.c.schedules.transposes import TRANSPOSED
@@ -109,9 +110,11 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
         array = writer.params[store.param]
         tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
         writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
-    lanes = masking.tiled(writer, piece.nodes, piece.stores, along.extent, {*found.loads, *found.stores})
+    narrow = [n for n in masking.narrow_loads(writer, piece.nodes, piece.stores, True) if n not in writer.sources]
+    others = [node for node in piece.nodes if node not in narrow]
+    lanes = masking.tiled(writer, others, piece.stores, along.extent, {*found.loads, *found.stores})
     writer.made(masking=lanes or None)
-    _rows(writer, piece, across.axis, along.axis, corners, width, lanes)
+    _rows(writer, piece, across.axis, along.axis, corners, width, lanes, narrow if lanes else ())
     for store, tile in leaving.items():
         with _first(writer, store, across, corners):
             begin, step = code("&{}", writer.target(store)), _step(writer, store, along)
@@ -170,14 +173,38 @@ def _copy(
 
 
 def _rows(
-    writer: Elementwise, piece: Piece, across: Axis, along: Axis, corners: Mapping[Axis, Part], width: int, lanes: int
+    writer: Elementwise,
+    piece: Piece,
+    across: Axis,
+    along: Axis,
+    corners: Mapping[Axis, Part],
+    width: int,
+    lanes: int,
+    narrow: Sequence[Scalar],
 ) -> None:
-    """The rows of a tile, one after the other, each in whole vectors of `lanes` numbers if there are any."""
+    """The rows of a tile, one after the other, each in whole vectors of `lanes` numbers if there are any; `narrow` loads are read into
+    32 bits first, once for all rows where these share them."""
+    element = lambda x: writer.let("int64_t", writer.axis_names[along], "{} + {}", corners[along], x)
+    shared = [node for node in narrow if across not in index_axes(node.attr.offset)]
+    _widen(writer, shared, width, element)
     y = writer.count("y", "0", writer.named("height"))
     writer.let("int64_t", writer.axis_names[across], "{} + {}", corners[across], y)
-    element = lambda x: writer.let("int64_t", writer.axis_names[along], "{} + {}", corners[along], x)
+    _widen(writer, [node for node in narrow if node not in shared], width, element)
     fission.write(writer, piece, width, writer.named("width"), element, lanes=lanes)
     writer.close()
+
+
+def _widen(writer: Elementwise, nodes: Sequence[Scalar], width: int, element: Callable[[Part], object]) -> None:
+    """Read what each node loads of a tile's row into numbers of 32 bits."""
+    for node in nodes:
+        row = writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_row", width)
+        with writer.scope():
+            writer.pragma("omp simd")
+            x = writer.count("x", "0", writer.named("width"))
+            element(x)
+            writer.set(writer.at(row, x), spell.put(node.dtype, writer.expression(node)))
+            writer.close()
+        writer.wide[node] = writer.at(row, X)
 
 
 def _transpose(writer: Emitter, number: int, source: Part, step: Part, target: Part, ld: Part, counts: str) -> None:

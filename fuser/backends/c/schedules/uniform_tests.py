@@ -1,4 +1,4 @@
-"""Tests that are the same all along a vector: computed once before its loop, with where the loads that they mask begin.
+"""Predicates that are uniform along the vector axis, hoisted out of its loop together with the addresses of the loads that they mask.
 
 gcc vectorises no loop in which an address is chosen, nor one in which a truth value from outside chooses. So a masked load
 begins at an offset chosen before the loop, and choices ask whether a number of their own size is above 0.

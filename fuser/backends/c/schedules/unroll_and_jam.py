@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fuser.backends.c import spell
 from fuser.backends.c.function import Part, code
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
@@ -112,8 +111,8 @@ def _elements(writer: Elementwise, piece: Piece, row: Sequence[Scalar], into: st
     with writer.scope():
         writer.define_all(row)
         for store in piece.stores:
-            param, value = writer.kernel.params[store.param], writer.operand(store.value)
-            writer.set(writer.at(f"{param.name}_{into}", writer.named("x")), spell.store(param.dtype, value))
+            param = writer.kernel.params[store.param]
+            writer.set(writer.at(f"{param.name}_{into}", writer.named("x")), writer.stored(store))
 
 
 def _plain(node: Scalar) -> bool:

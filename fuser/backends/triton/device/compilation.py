@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import os
 import pathlib
 import pickle
 import subprocess
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from fuser.backends.base import KernelSource
 from fuser.config import config
 from fuser.runtime.cache import default_cache
+from fuser.runtime.device import cpu_count
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 FEWEST = 2  # kernels from which a further process, which takes a second to start, is worth it
@@ -53,7 +53,7 @@ def compile_together(jobs: Iterable[Job], processes: int = 0) -> int:
     """Compile what is not on disk yet in so many processes (0: one a processor); gives the number of processes started."""
     unique = {job.key: job for job in jobs}
     missing = [job for key, job in unique.items() if default_cache().get(key) is None]
-    count = min(processes or processors(), len(missing))
+    count = min(processes or cpu_count(), len(missing))
     if count < FEWEST or len(missing) < FEWEST:
         return 0
     workers = [_started(missing[n::count]) for n in range(count)]
@@ -79,11 +79,6 @@ def _started(jobs: list[Job]) -> subprocess.Popen[bytes]:
     with contextlib.suppress(BrokenPipeError), worker.stdin as pipe:
         pipe.write(pickle.dumps((settings, jobs)))
     return worker
-
-
-def processors() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def work(pickled: bytes) -> None:

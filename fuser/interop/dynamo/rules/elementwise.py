@@ -176,7 +176,9 @@ def _elu(dtype: np.dtype, x: Any, alpha: float = 1, scale: float = 1, input_scal
     return fnp.where(fnp.greater(x, 0), fnp.multiply(x, float(scale)), low)
 
 
-rule("polygamma")(lambda dtype, order, x: special.polygamma(literal(order, wide(dtype)), operand(x, wide(dtype))))
+rule("polygamma")(
+    lambda dtype, order, x: special.polygamma(literal(order, np.dtype(np.int32)), operand(x, wide(dtype)))
+)
 rule("special_zeta")(lambda dtype, x, q: special.zeta(operand(x, wide(dtype)), operand(q, wide(dtype))))
 rule("fill.Scalar", "fill.Tensor")(lambda dtype, x, value: broadcast_to(operand(value, dtype), tuple(x.shape)))
 

@@ -66,6 +66,13 @@ def _index_put(dtype: np.dtype, x: Any, indices: Sequence[Any], values: Any, acc
     return where.add(values) if accumulate else where.set(values)
 
 
+@rule("put")
+def _put(dtype: np.dtype, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """Elements changed that are counted as if the array had one dimension."""
+    flat = _index_put(dtype, fnp.ravel(x), [fnp.ravel(indices)], fnp.ravel(values), accumulate)
+    return fnp.reshape(flat, x.shape)
+
+
 @rule("masked_scatter")
 def _masked_scatter(dtype: np.dtype, x: Any, mask: Any, source: Any) -> Any:
     mask = broadcast_to(mask, tuple(x.shape))

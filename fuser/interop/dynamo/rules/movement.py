@@ -30,7 +30,13 @@ VIEWS = frozenset(
         *("view.dtype", "view_as_real.default", "view_as_complex.default", "_conj.default"),
     )
 )
-MADE = frozenset(f"aten.{name}" for name in ("full.default", "scalar_tensor.default", "arange.start_step"))
+MADE = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("full.default", "scalar_tensor.default", "arange.start_step"),
+        *("empty.memory_format", "empty_permuted.default", "empty_strided.default"),
+    )
+)
 MAX_CONSTANT_ELEMENTS = 1 << 16  # of an array whose elements torch computes when the program is traced
 
 
@@ -161,6 +167,9 @@ for _space in (1, 2, 3):
 rule("flip")(lambda dtype, x, dims: fnp.flip(x, tuple(dims)))
 rule("repeat")(lambda dtype, x, counts: fnp.tile(x, tuple(counts)))
 rule("full")(lambda dtype, shape, value, **more: broadcast_to(literal(value, dtype), tuple(shape)))
+rule("empty.memory_format", "empty_permuted", "empty_strided")(
+    lambda dtype, shape, *order, **more: broadcast_to(literal(0, dtype), tuple(shape))
+)
 rule("scalar_tensor")(lambda dtype, value, **more: literal(value, dtype))
 rule("full_like")(lambda dtype, x, value, **more: broadcast_to(literal(value, dtype), tuple(x.shape)))
 

@@ -9,15 +9,15 @@ import fuser
 import fuser.numpy as fnp
 from fuser.ir.types import FLOATS, ArrayType, bfloat16
 from fuser.kernel.lower import lower
-from fuser.kernel.moderate import moderate
+from fuser.kernel.safe_divisors import is_safe_divisor
 
 F32 = FLOATS[2]
 
 
 def divisors(function: Callable[..., Any], dtype: Any = F32) -> list[bool]:
-    """Of each division of a program of one kernel, whether its divisor is moderate."""
+    """Of each division of a program of one kernel, whether its divisor is safe."""
     (group,) = fuser.jit(function, backend="triton").lower(ArrayType((64, 100), dtype)).plan.groups
-    return [moderate(node.args[1]) for node in lower(group).nodes if node.op == "div"]
+    return [is_safe_divisor(node.args[1]) for node in lower(group).nodes if node.op == "div"]
 
 
 def exponentials(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Python's garbage collector: it rests while programs are compiled, whose many live objects make it search in vain.
+"""Python's garbage collector: off while programs are compiled, whose many live objects it would scan again and again.
 
 And where the setting `array_garbage_collection_guard` asks for it, arrays that it frees are told of.
 """

@@ -17,7 +17,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser.api import advice
 from fuser.errors import PerformanceWarning
-from fuser.runtime.once import once
+from fuser.runtime.single_flight import once
 
 THREADS = 8
 HOLDERS = ("fuser.api.compiler", "fuser.interop.outputs", "fuser.interop.stages")  # of the compiler's `load`

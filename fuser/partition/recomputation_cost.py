@@ -1,4 +1,4 @@
-"""What computing values of one candidate inside another costs, where storing them costs less: the price in words, or None.
+"""Whether recomputing values of one candidate inside another costs more than storing them: the reason with both costs, or None.
 
 `a` is what is computed, `b` what reads it; `values` are those of `a` that `b` reads, which would be stored.
 """

@@ -1,4 +1,4 @@
-"""Which arrays are alive."""
+"""`live_arrays`: the arrays whose memory is in use."""
 
 from __future__ import annotations
 

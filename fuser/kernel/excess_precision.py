@@ -1,4 +1,4 @@
-"""Sums of 16-bit numbers that are 16-bit themselves take each term with the digits that it was computed with. Kernel → Kernel.
+"""Excess precision of terms: a 16-bit sum adds its terms before they are rounded to 16 bits. Kernel → Kernel.
 
 `x.sum()` of such numbers is a sum in float32 of their conversions, converted back. Elsewhere a conversion rounds to what its operand's dtype holds
 (`fuser/ops/conversion.py`); between two operations of one kernel float32's digits may remain, and a sum and its own conversions are one operation.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16
+from fuser.ir.types import FLOATS, HALVES
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.readers import readers
 from fuser.kernel.substitution import Substitution
 from fuser.partition.values import deep_recursion
 
-HALVES, WIDE = (FLOATS[0], bfloat16), FLOATS[2]
+WIDE = FLOATS[2]
 
 
 def with_unrounded_sums(kernel: Kernel) -> Kernel:

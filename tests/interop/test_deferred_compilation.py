@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import fuser
-from fuser.interop import segments, waiting
+from fuser.interop import deferred_compilation, segments
 
 
 def eliminated(a):
@@ -24,7 +24,7 @@ def system(n):
 
 
 def test_calls_run_in_numpy_while_compiling_would_take_longer(monkeypatch):
-    monkeypatch.setattr(waiting, "SECONDS_AN_OPERATION", 10.0)
+    monkeypatch.setattr(deferred_compilation, "SECONDS_AN_OPERATION", 10.0)
     fast, a = fuser.accelerate(eliminated, measure=True), system(6)
     for _ in range(5):
         assert np.array_equal(fast(a), eliminated(a))
@@ -32,23 +32,23 @@ def test_calls_run_in_numpy_while_compiling_would_take_longer(monkeypatch):
 
 
 def test_compilation_waits_for_two_estimates_and_then_is_measured(monkeypatch):
-    monkeypatch.setattr(waiting, "SECONDS_AN_OPERATION", 1.0)
-    monkeypatch.setattr(waiting, "SECONDS_A_CHARACTER", 1.0)
+    monkeypatch.setattr(deferred_compilation, "SECONDS_AN_OPERATION", 1.0)
+    monkeypatch.setattr(deferred_compilation, "SECONDS_A_CHARACTER", 1.0)
     notes: dict[str, object] = {}
     cache = SimpleNamespace(get_json=notes.get, put_json=notes.__setitem__)
-    monkeypatch.setattr(waiting, "default_cache", lambda: cache)
+    monkeypatch.setattr(deferred_compilation, "default_cache", lambda: cache)
     fast, a = fuser.accelerate(eliminated, measure=True), system(6)
     fast(a)
     [entry] = fast._signatures()
     first = entry.programs[0]
-    assert isinstance(first, waiting.Waiting)
+    assert isinstance(first, deferred_compilation.Deferred)
     entry.spent = first.seconds
     assert np.allclose(fast(a), eliminated(a))
     second = entry.programs[0]
-    assert isinstance(second, waiting.Waiting) and second is not first
+    assert isinstance(second, deferred_compilation.Deferred) and second is not first
     entry.spent = second.seconds
     assert np.allclose(fast(a), eliminated(a))
-    assert not isinstance(entry.programs[0], waiting.Waiting)
+    assert not isinstance(entry.programs[0], deferred_compilation.Deferred)
     assert entry.how == "compiled whole" and fast.measuring and notes
     again = fuser.accelerate(eliminated, measure=True)  # whose text was compiled before
     again(a)
@@ -59,7 +59,7 @@ def test_compilation_waits_for_two_estimates_and_then_is_measured(monkeypatch):
 
 
 def test_functions_that_are_not_measured_are_compiled_at_once(monkeypatch):
-    monkeypatch.setattr(waiting, "SECONDS_AN_OPERATION", 10.0)
+    monkeypatch.setattr(deferred_compilation, "SECONDS_AN_OPERATION", 10.0)
     fast, a = fuser.accelerate(eliminated, measure=False), system(6)
     assert np.allclose(fast(a), eliminated(a))
     assert fast.explain().endswith("compiled whole")

@@ -1,4 +1,4 @@
-"""What later sweeps of a row in registers read of 16-bit numbers, kept as 16 bits: two elements in a register, so that twice as many rows fit.
+"""Row buffers of 16-bit numbers in registers stay 16 bits, two elements a register, so that twice as many rows fit.
 
 Computed in float32, such numbers would stay in a register each between two reductions: assemblers keep what has been widened rather than widen again.
 So numbers are rounded before what waits for all threads, and each sweep widens by another instruction than the one before.
@@ -49,7 +49,7 @@ def widened(kept: str, stage: int) -> str:
 Stage = tuple[Sequence[Scalar], Sequence[Scalar]]  # nodes in order, and what else it reads: for stores and reductions
 
 
-class KeptHalves:
+class HalfRowBuffers:
     """Of each stage of a row's program the bfloat16 numbers of elements that it reads of earlier ones; of none where a stage reads others, or there
     are no stages. `names` are those of what is kept so far."""
 

@@ -1,4 +1,4 @@
-"""Work that several threads want at the same time and one of them does: tracing and compiling a signature.
+"""Single flight: of threads that want one result at the same time, one computes it (traces and compiles a signature).
 
 The others wait for its result; work under other keys goes on beside it. A thread that would wait for itself, directly or
 through others, works on its own instead. What fails or is interrupted is left to whoever waited. A forked child, where

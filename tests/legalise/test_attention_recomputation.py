@@ -12,7 +12,7 @@ import fuser.numpy as fnp
 from fuser.backends.triton import BACKEND
 from fuser.ir.evaluate import evaluate
 from fuser.ir.types import ArrayType
-from fuser.legalise import attention, recomputation
+from fuser.legalise import attention, attention_recomputation
 from fuser.ops.attention import attention_p
 
 F32 = np.dtype("float32")
@@ -46,7 +46,7 @@ def test_layers_are_kernels_each_and_tables_are_made_once(monkeypatch: pytest.Mo
         graph = traced(count)
         monkeypatch.setattr(attention.Surroundings, "__init__", counted)
         made[0] = 0
-        found = recomputation.with_recomputed_scores(graph, BACKEND.supports)
+        found = attention_recomputation.with_recomputed_scores(graph, BACKEND.supports)
         monkeypatch.setattr(attention.Surroundings, "__init__", plain)
         kernels[count] = sum(eqn.primitive is attention_p for eqn in found.eqns)
         assert made[0] <= 2, f"{made[0]} tables of {count} layers"
@@ -55,7 +55,7 @@ def test_layers_are_kernels_each_and_tables_are_made_once(monkeypatch: pytest.Mo
 
 def test_gradients_of_layers_are_those_of_the_plain_graph() -> None:
     graph = traced(3)
-    found = recomputation.with_recomputed_scores(graph, BACKEND.supports)
+    found = attention_recomputation.with_recomputed_scores(graph, BACKEND.supports)
     random = np.random.default_rng(1)
     arrays = [random.standard_normal(v.aval.shape).astype(v.aval.dtype) / 4 for v in graph.invars]
     for got, want in zip(evaluate(found, arrays), evaluate(graph, arrays), strict=True):

@@ -1,4 +1,4 @@
-"""What strided accesses of a merged kernel cost, in seconds of the target, against what the merge saves.
+"""The order of memory accesses in a merged kernel: what it costs, in seconds of the target, against what the merge saves.
 
 Along the reduced axes a kernel runs in the order of one array, and what lies in another order comes element by element.
 Kernels without reduced axes are tiled: what lies in another order goes through tiles, and all other arrays are then read
@@ -23,7 +23,7 @@ ACROSS = {True: "across memory", False: "in tiles beside what lies in another or
 Access = tuple[Var, tuple[Axis | None, ...]]
 
 
-def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None:
+def access_blocker(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None:
     """Why one kernel of `a` and `b`, which may share one, would take longer than two; None where it would not."""
     if a.kind not in FUSIBLE or b.kind not in FUSIBLE or b.opaque.keys() & a.produced:
         return None

@@ -1,4 +1,4 @@
-"""Lists and dicts of the caller's, as a traced function sees them: to be read. A change raises, for the caller would not see it."""
+"""Read-only views of the caller's lists and dicts in a traced function: a change raises, for the caller would not see it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _refusing(method: str, kind: str) -> Any:
     return change
 
 
-class HeldList(list[Any]):
+class ReadOnlyList(list[Any]):
     """A list that must not be changed; `origin` is the one that it stands for."""
 
     name = ""
     origin: Any = None
 
 
-class HeldDict(dict[Any, Any]):
+class ReadOnlyDict(dict[Any, Any]):
     """A dict that must not be changed."""
 
     name = ""
@@ -64,16 +64,16 @@ for _method in (
     "__setitem__",
     "__delitem__",
 ):
-    setattr(HeldList, _method, _refusing(_method, "list"))
+    setattr(ReadOnlyList, _method, _refusing(_method, "list"))
 for _method in ("__iadd__", "__imul__"):
-    setattr(HeldList, _method, _refusing(_method, "list"))
+    setattr(ReadOnlyList, _method, _refusing(_method, "list"))
 for _method in ("__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__"):
-    setattr(HeldDict, _method, _refusing(_method, "dict"))
+    setattr(ReadOnlyDict, _method, _refusing(_method, "dict"))
 
 
-def held(items: Any, origin: Any, name: str) -> Any:
-    """A HeldList or HeldDict with these items."""
-    made = HeldDict(items) if isinstance(items, dict) else HeldList(items)
+def read_only(items: Any, origin: Any, name: str) -> Any:
+    """A ReadOnlyList or ReadOnlyDict with these items."""
+    made = ReadOnlyDict(items) if isinstance(items, dict) else ReadOnlyList(items)
     made.name, made.origin = name, origin
     return made
 
@@ -89,17 +89,19 @@ def items_of(container: Any) -> tuple[Any, ...]:
 
 def is_sequence(value: Any) -> bool:
     """Whether a value is a plain list or tuple, or stands for one."""
-    return type(value) in (list, tuple, HeldList)
+    return type(value) in (list, tuple, ReadOnlyList)
 
 
-def held_arguments(args: Any, kwargs: dict[str, Any], keep: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+def read_only_arguments(
+    args: Any, kwargs: dict[str, Any], keep: Callable[[Any], Any]
+) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments with the lists and dicts among them such that a change raises; `keep` is told of each."""
 
     def within(value: Any, name: str) -> Any:
         if type(value) is list:
-            return keep(held([within(v, f"{name}[{n}]") for n, v in enumerate(value)], None, name))
+            return keep(read_only([within(v, f"{name}[{n}]") for n, v in enumerate(value)], None, name))
         if type(value) is dict:
-            return keep(held({k: within(v, f"{name}[{k!r}]") for k, v in value.items()}, None, name))
+            return keep(read_only({k: within(v, f"{name}[{k!r}]") for k, v in value.items()}, None, name))
         return tuple(within(v, f"{name}[{n}]") for n, v in enumerate(value)) if type(value) is tuple else value
 
     return [within(v, f"argument {n}") for n, v in enumerate(args)], {n: within(v, n) for n, v in kwargs.items()}
@@ -107,10 +109,10 @@ def held_arguments(args: Any, kwargs: dict[str, Any], keep: Callable[[Any], Any]
 
 def released(result: Any) -> Any:
     """A result with plain lists and dicts in the place of arguments'."""
-    if isinstance(result, (HeldList, HeldDict)) and result.origin is not None:
+    if isinstance(result, (ReadOnlyList, ReadOnlyDict)) and result.origin is not None:
         return result
-    if type(result) in (list, HeldList):
+    if type(result) in (list, ReadOnlyList):
         return [released(v) for v in result]
-    if type(result) in (dict, HeldDict):
+    if type(result) in (dict, ReadOnlyDict):
         return {k: released(v) for k, v in result.items()}
     return tuple(released(v) for v in result) if type(result) is tuple else result

@@ -1,4 +1,4 @@
-"""What each device of a group gets in a collective of what all have brought: results, and the tasks that fill them.
+"""Collectives among devices of one process: each device's result, and the tasks that fill it from the operands of all.
 
 Every task writes elements of its own, always in the order of the group, so it does not matter which device's thread does it,
 nor when: whoever waits takes the next one. Blocks of a reduction stay in a core's cache while all values are added.

@@ -7,9 +7,9 @@ from typing import Any
 import fuser
 import fuser.numpy as fnp
 from fuser.ir.types import ArrayType, bfloat16
+from fuser.kernel.excess_precision import with_unrounded_sums
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
-from fuser.kernel.sum_digits import with_unrounded_sums
 
 ROWS = ArrayType((64, 500), bfloat16)
 

@@ -1,7 +1,7 @@
-"""Numbers by which rows may be divided through a plain reciprocal: those that are moderate, or 0, infinite or nan.
+"""Value-range analysis of divisors: those whose reciprocal needs no scaling to stay in range.
 
-In: a node of a kernel. Out: whether it is surely such a number. The reciprocal of a moderate one (2⁻¹⁰⁰ … 2¹⁰⁰) is neither subnormal nor
-infinite, so quotients by way of it need no scale that keeps them in range.
+In: a node of a kernel. Out: whether its magnitude surely lies in 2⁻¹⁰⁰ … 2¹⁰⁰, or it is 0, infinite or nan. Such a reciprocal is neither
+subnormal nor infinite, so a row may be multiplied by it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fuser.ir.types import FLOATS, is_inexact
 DOUBLE = FLOATS[3]
 
 
-def moderate(node: Scalar) -> bool:
-    """Whether a number is surely moderate, or 0, infinite or nan: a square root of 32 bits or fewer, a sum of exponentials relative to
+def is_safe_divisor(node: Scalar) -> bool:
+    """Whether a number surely has such a magnitude, or is 0, infinite or nan: a square root of 32 bits or fewer, a sum of exponentials relative to
     the largest of them (softmax), and what these are in another dtype."""
     while node.op == "cast" and is_inexact(node.dtype) and is_inexact(node.args[0].dtype):
         node = node.args[0]

@@ -1,4 +1,4 @@
-"""Compilation that is put off until it pays: unrolled loops are seconds of work for a compiler, where NumPy may need microseconds.
+"""Deferred compilation: NumPy answers until compiling pays. Unrolled loops are seconds of work for a compiler, where NumPy may need microseconds.
 
 In: a traced function. Out: what answers its calls: the program, or NumPy until its calls have taken a share of what compiling
 takes (the rule of those who rent skis: at worst a multiple of the better choice is spent). Two estimates decide, one before the graph is optimised, by its
@@ -28,7 +28,7 @@ LEAST_SECONDS = 1.0  # up to which nothing is put off
 SHARE = 0.5  # of what compiling takes, that calls take in NumPy before
 
 
-class Waiting:
+class Deferred:
     """Calls by NumPy, until they have taken `seconds`; then by what `resume(leaves)` makes. `decided` begins what follows compilation."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Waiting:
                 except Exception as error:
                     raise hide(error) from None
                 entry.programs[entry.programs.index(self)] = run
-                if not isinstance(run, Waiting):
+                if not isinstance(run, Deferred):
                     self.decided()
                 return run(leaves, args, kwargs)
         return entry.answer(leaves, args, kwargs)
@@ -75,7 +75,7 @@ def compiled_when_it_pays(
         lowered = traced.lower()
         takes = _seconds_to_compile(lowered)
         compile = functools.partial(compiled, lowered)
-        return compile(leaves) if _due(entry, takes) else Waiting(entry, takes, compile, decided)
+        return compile(leaves) if _due(entry, takes) else Deferred(entry, takes, compile, decided)
 
     def compiled(lowered: Lowered, leaves: Sequence[Any]) -> Run:
         run = finish(lowered.compile(), leaves)
@@ -84,7 +84,7 @@ def compiled_when_it_pays(
         return run
 
     takes = len(traced.graph.eqns) * SECONDS_AN_OPERATION
-    return lower(leaves) if _due(entry, takes) else Waiting(entry, takes, lower, decided)
+    return lower(leaves) if _due(entry, takes) else Deferred(entry, takes, lower, decided)
 
 
 def _due(entry: Signature, takes: float) -> bool:
