@@ -33,11 +33,11 @@ import numpy as np
 
 import fuser
 import fuser.numpy as fnp
-from bench import device_calls, gpu_irregular, static, systems
+from bench import device_calls, gpu_irregular, gpu_updates, static, systems
 from bench.kernel_pairs import PAIRS, torch_forms
 from bench.workload import Workload
 from bench.workloads import WORKLOADS
-from fuser import config
+from fuser import config, lax
 from fuser.backends.triton import memory
 from fuser.ir.types import ArrayType, bfloat16
 from fuser.runtime.array import Array, to_numpy
@@ -192,6 +192,66 @@ def _irregular(run: Run, case: gpu_irregular.Case) -> Row:
     return row
 
 
+def updates(run: Run) -> Cases:
+    """Programs that change what the caller gives away, beside JAX, and torch.compile where torch has such a form."""
+    for case, small in zip(gpu_updates.cases(run.dry), gpu_updates.cases(True)):
+        yield case.name, functools.partial(_updated, run, case, small)
+
+
+def _updated(run: Run, case: gpu_updates.Update, small: gpu_updates.Update) -> Row:
+    program = case.function(fnp, lax)
+    compiled = fuser.jit(program, donate_argnums=0, backend="triton")
+    put = lambda x: [_put(y) for y in x] if isinstance(x, list) else _put(x) if np.ndim(x) else x
+    found = [to_numpy(x) for x in _leaves(compiled(put(small.given), *map(put, small.others)))]
+    with config.using(backend="c"):
+        expected = [to_numpy(x) for x in _leaves(fuser.jit(program)(small.given, *small.others))]
+    pairs = [(a.astype(np.float64), b.astype(np.float64)) for a, b in zip(found, expected, strict=True)]
+    row: Row = {"error": float(max(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30) for a, b in pairs))}
+    row["tolerance"] = max(TOLERANCE[x.dtype.name] for x in found)
+    row["bytes"] = sum(x.nbytes for x in case.given)
+    row["seconds"] = run.seconds(_fed(compiled, put(case.given)), tuple(map(put, case.others)))
+    return row if run.dry or run.first else row | _update_peers(run, case)
+
+
+def _fed(step: Callable[..., Any], given: Any) -> Callable[..., Any]:
+    """A step whose first result it is given in the next call; what it gives besides, or that result."""
+    state = [given]
+
+    def call(*others: Any) -> Any:
+        result = step(state[0], *others)
+        state[0] = result[0] if isinstance(result, tuple) else result
+        return result
+
+    return call
+
+
+def _update_peers(run: Run, case: gpu_updates.Update) -> Row:
+    """Seconds of JAX and of torch.compile, or why there are none."""
+    row: Row = {}
+    if (reason := systems.GPU["jax"].unavailable()) is not None:
+        row["jax_left_out"] = reason
+    else:
+        import jax
+        import jax.numpy as jnp
+
+        step = jax.jit(case.function(jnp, jax.lax), donate_argnums=0)
+        given, others = jax.device_put((case.given, case.others))
+        row["jax_seconds"] = run.seconds(_fed(step, given), others)
+    if case.torch_form is not None:
+        import torch
+
+        tensor = lambda x: torch.from_numpy(np.atleast_1d(x).astype(np.int64 if np.ndim(x) == 0 else np.float32)).to(
+            "cuda"
+        )
+        placed = lambda x: [placed(y) for y in x] if isinstance(x, list) else tensor(x)
+        half = lambda x: (
+            [half(y) for y in x] if isinstance(x, list) else x.to(torch.bfloat16) if x.is_floating_point() else x
+        )
+        step = torch.compile(case.torch_form(torch))
+        row["inductor_seconds"] = run.seconds(step, (half(placed(case.given)), *map(half, map(placed, case.others))))
+    return row
+
+
 def pairs(run: Run) -> Cases:
     """The functions of `bench.kernel_pairs` beside torch.compile."""
     for name, (function, word, types) in PAIRS.items():
@@ -251,8 +311,8 @@ def _program(run: Run, workload: Workload) -> Row:
 
 
 PARTS: dict[str, tuple[Callable[[Run], Cases], float]] = {  # and its share of the budget
-    "calls": (calls, 0.05), "kernels": (kernels, 0.18), "products": (products, 0.07), "irregular": (irregular, 0.12),
-    "programs": (programs, 0.33), "pairs": (pairs, 0.25),
+    "calls": (calls, 0.05), "updates": (updates, 0.08), "kernels": (kernels, 0.16), "products": (products, 0.07),
+    "irregular": (irregular, 0.12), "programs": (programs, 0.29), "pairs": (pairs, 0.23),
 }  # fmt: skip
 
 

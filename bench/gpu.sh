@@ -63,10 +63,6 @@ if [ -z "$DRY_RUN" ] && [ "$SECONDS_FOR_CASES" != 0 ]; then
     wait
 fi
 
-echo "== calls, kernels, products, what is irregular, programs beside JAX and torch.compile: a line of JSON each, at once, in $OUT/gpu.jsonl"
-# shellcheck disable=SC2086
-timeout $((SECONDS_FOR_ROWS + 60)) "$PYTHON" -m bench.gpu ${PARTS:-} --budget "$SECONDS_FOR_ROWS" --rows "$OUT/gpu.jsonl" ${DRY_RUN:+--dry-run} || status=1
-
 echo "== models under torch.compile, beside eager torch and inductor: a line of JSON each, at once, in $OUT/torch.jsonl"
 rm -f "$OUT/torch.jsonl"
 if [ -n "$DRY_RUN" ]; then
@@ -79,6 +75,10 @@ elif "$PYTHON" -c "import torchvision, transformers" 2>/dev/null; then
 else
     echo "left out: the models are torchvision's and transformers', of which one is missing"
 fi
+
+echo "== calls, updates in place, kernels, products, what is irregular, programs beside JAX and torch.compile: a line of JSON each, at once, in $OUT/gpu.jsonl"
+# shellcheck disable=SC2086
+timeout $((SECONDS_FOR_ROWS + 60)) "$PYTHON" -m bench.gpu ${PARTS:-} --budget "$SECONDS_FOR_ROWS" --rows "$OUT/gpu.jsonl" ${DRY_RUN:+--dry-run} || status=1
 
 echo "== programs over several GPUs, where there are some: a line of JSON each, in $OUT/gpus.jsonl"
 rm -f "$OUT/gpus.jsonl"

@@ -14,7 +14,6 @@ from fuser.ir.graph import Graph
 from fuser.kernel.loop_buffers import with_loop_buffers
 from fuser.legalise import legalise
 from fuser.legalise.platform import on_platform
-from fuser.partition.donated_updates import with_updates_in_place
 from fuser.partition.group import Plan
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
@@ -48,7 +47,7 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
     with no_collection():
         optimised = passes.run(on_platform(graph, backend.memory.platform), donated)
         watch.lap("optimise")
-        legal = legalise(with_updates_in_place(optimised, donated, backend.limits), backend, loops)
+        legal = legalise(optimised, backend, loops, donated)
         watch.lap("legalise")
         plan = partition(legal, backend, loops, donated=donated)
         plan = with_loop_buffers(plan, backend.limits)

@@ -127,7 +127,7 @@ class Twins:
     def _image(self, source: KernelSource, passing: code.Passing) -> bytes:
         """One module for all launches of a source, of which the last runs the twin."""
         group = self.groups[id(source)]
-        address, sizes = self._twin(group)
+        address, sizes = self._twin(group, dict(source.launch.get("begins_as", ())))
         read, written = list(group.graph.invars), _written(group)
         words = [next(_numbers), address, len(sizes), *sizes, len(read) + len(written)]
         for number, v in enumerate([*read, *written]):
@@ -150,10 +150,10 @@ class Twins:
         names = b"".join(f"{n}:{launch.function}".encode() + b"\0" for n, launch in launches)
         return b"fuser-twin".ljust(16, b"\0") + struct.pack(f"<{len(words)}q", *words) + names
 
-    def _twin(self, group: FusionGroup) -> tuple[int, list[int]]:
+    def _twin(self, group: FusionGroup, begins_as: dict[int, int]) -> tuple[int, list[int]]:
         source = self._of_c(group)
         if source is None:
-            return self._evaluated(group)
+            return self._evaluated(group, begins_as)
         (function,) = c.BACKEND.load([source]).functions
         self.kept.append(function)
         return function.address, list(function.sizes)
@@ -170,8 +170,8 @@ class Twins:
         made = c.BACKEND.emit(group)
         return None if isinstance(made, Refusal) or made.launch.get("workspace") else made
 
-    def _evaluated(self, group: FusionGroup) -> tuple[int, list[int]]:
-        """The group by its primitives' eval rules."""
+    def _evaluated(self, group: FusionGroup, begins_as: dict[int, int]) -> tuple[int, list[int]]:
+        """The group by its primitives' eval rules; operands of which results begin as copies are read there."""
         read, written = list(group.graph.invars), _written(group)
 
         def array(address: int, aval: Any) -> np.ndarray:
@@ -179,7 +179,7 @@ class Twins:
             return np.frombuffer(memory, aval.dtype, aval.size).reshape(aval.shape)
 
         def run(buffers: Any, sizes: Any) -> None:
-            inputs = [array(buffers[n], v.aval) for n, v in enumerate(read)]
+            inputs = [array(buffers[begins_as.get(n, n)], v.aval) for n, v in enumerate(read)]
             results = dict(zip(group.graph.outvars, evaluate(group.graph, inputs)))
             for n, v in enumerate(written, len(read)):
                 array(buffers[n], v.aval)[...] = results[v]

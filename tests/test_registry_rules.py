@@ -44,6 +44,7 @@ WITHOUT_DERIVATIVE = {"schur", "hessenberg", "geqrf", "tridiagonal"}
 EXPANDED_INTO = {
     "order",
     "scatter_rows",
+    "write_window",
     "select_largest",
     "dft",
     "column_potrf",

@@ -6,6 +6,7 @@ one sweep share one run over the reduced axes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from fuser.config import config
@@ -19,6 +20,8 @@ from fuser.ir.types import sum_dtype
 from fuser.kernel.check import check
 from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Sweep
 from fuser.kernel.operands import computed, in_order, index_axes, operands, own_axes
+from fuser.ops.dynamic import starts_within
+from fuser.ops.window_write import write_window_p
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup
 from fuser.partition.update_frames import Box, frame, place, update_of
@@ -41,7 +44,8 @@ def _lower(group: FusionGroup) -> Kernel:
         param, update = len(group.graph.invars) + number, update_of(group, var)
         if update is not None:
             stores.append(_into(demand, update, param))
-            frames += [_frame(demand, update, param, box) for box in frame(var.aval.shape, place(update))]
+            if update.primitive is not write_window_p:  # around which the result is there
+                frames += [_frame(demand, update, param, box) for box in frame(var.aval.shape, place(update))]
             continue
         index = _index(group, var)
         value, total = demand.summed(var) or (demand.value(var, index, None), None)
@@ -62,7 +66,9 @@ def _into(demand: Demand, update: Eqn, param: int) -> Store:
     value, result = update.invars[1], update.outvars[0]
     assert isinstance(value, Var)
     own = _index(demand.group, value)
-    index = tuple(at + first for at, (first, _) in zip(own, place(update), strict=True))
+    read: Callable[[int, Index], Scalar] = lambda n, at: demand.value(update.invars[n], at, None)
+    starts = starts_within(read, 2, result.aval.shape, value.aval.shape)
+    index = tuple(at + first for at, first in zip(own, starts, strict=True))
     return Store(param, linearise(index, result.aval.shape), demand.value(value, own, None), index)
 
 
@@ -166,6 +172,8 @@ class Sweeping:
         """The sweeps that perform `stores`."""
         for store in stores:
             self._visit(store.value)
+            for node in computed(store.offset):
+                self._visit(node)
         reductions = [n for n in self.order if n.op == "reduction"]
         sweep_of = {reduction: self.level[reduction] - 1 for reduction in reductions}
         last = max([self.level[s.value] for s in stores] + [0])

@@ -88,6 +88,7 @@ _OWN = frozenset(
         "random_hash",
         "order",
         "scatter_rows",
+        "write_window",
         "select_largest",
         "unreduced_psum",
         "preduced",

@@ -5,6 +5,7 @@ Each rewrite is a file of this folder. Bodies of control flow are graphs of thei
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from fuser.config import config
@@ -29,16 +30,21 @@ from fuser.legalise.strided_operands import with_joined_windows, with_strided_op
 from fuser.legalise.tabulation import with_tables
 from fuser.legalise.target_readings import with_target_readings
 from fuser.legalise.uniform_updates import with_uniform_updates
+from fuser.legalise.window_writes import with_rows_in_place, with_window_writes
 from fuser.ops.grouped import grouped_matmul_p
 from fuser.ops.scatter_rows import scatter_rows_p
+from fuser.partition.donated_updates import with_updates_in_place
 from fuser.partition.loop_forms import LoopForms
 
 
-def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Graph:
-    """The graph as `backend` can plan it: by its `limits`, what it `supports`, and which `loops` become kernels."""
+def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None, donated: Collection[int] = ()) -> Graph:
+    """The graph as `backend` can plan it: by its `limits`, what it `supports`, and which `loops` become kernels; `donated` are the positions
+    of inputs whose memory results may take over."""
     limits = backend.limits
     loops = LoopForms(backend) if loops is None else loops
+    graph = with_window_writes(with_updates_in_place(graph, donated, limits), donated, limits)
     graph = expanded(graph, limits.natives)
+    graph = with_rows_in_place(graph, donated, limits)
     if grouped_matmul_p in limits.calls:
         graph = with_grouped_products(graph, backend.supports)
     graph = with_tables(graph, limits.target)

@@ -35,6 +35,20 @@ def bodies(eqn: Eqn, native: bool) -> dict[str, Graph]:
     return {"test": _going_on(test), "body": _by_lane(test, body, params["body_nconsts"])}
 
 
+def changed_inputs(eqn: Eqn) -> list[range]:
+    """Of each graph that a control equation runs, not natively, the inputs in whose memory its results may come to lie."""
+    if eqn.primitive.control is Control.COND:
+        return [range(len(eqn.invars) - 1)] * len(eqn.params["branches"])
+    count = len(eqn.outvars)
+    if eqn.primitive.control is Control.SCAN:
+        first, count = eqn.params["num_consts"], eqn.params["num_carry"]
+        return [range(first, first + count)]
+    if eqn.params["cond_jaxpr"].out_avals[0].shape:
+        return [range(0), range(0)]
+    first = eqn.params["body_nconsts"]
+    return [range(0), range(first, first + count)]
+
+
 def _going_on(test: Graph) -> Graph:
     """The predicate with one bool in front: whether any lane still runs."""
 

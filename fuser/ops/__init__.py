@@ -54,6 +54,7 @@ from fuser.ops import (
     triangular,
     triton_call,
     unreduced,
+    window_write,
     windows,
 )
 
@@ -103,6 +104,7 @@ __all__ = [
     "triangular",
     "triton_call",
     "unreduced",
+    "window_write",
     "windows",
 ]
 

@@ -66,10 +66,11 @@ def _windows(shape: Sequence[int], starts: Sequence[np.ndarray], sizes: Sequence
 def _dynamic_slice_lower(
     read: Read, index: Index, x: ArrayType, *starts: ArrayType, slice_sizes: Sequence[int]
 ) -> Scalar:
-    return read(0, tuple(i + s for i, s in zip(index, _starts(read, 1, x.shape, slice_sizes))))
+    return read(0, tuple(i + s for i, s in zip(index, starts_within(read, 1, x.shape, slice_sizes))))
 
 
-def _starts(read: Read, first: int, shape: Sequence[int], sizes: Sequence[int]) -> list[Affine]:
+def starts_within(read: Read, first: int, shape: Sequence[int], sizes: Sequence[int]) -> list[Affine]:
+    """Where a window begins along each dimension, moved inside; `read` gives an operand, of which the starts are from `first` on."""
     return [
         ZERO if extent == size else clamped(read(first + d, ()), extent - size)
         for d, (extent, size) in enumerate(zip(shape, sizes))
@@ -173,7 +174,7 @@ def _dynamic_update_slice_lower(
         return read(0, index)
     inside: Scalar | None = None
     position = []
-    for i, start, size, extent in zip(index, _starts(read, 2, x.shape, update.shape), update.shape, x.shape):
+    for i, start, size, extent in zip(index, starts_within(read, 2, x.shape, update.shape), update.shape, x.shape):
         place = i - start
         if place.outside(size):
             return read(0, index)

@@ -29,7 +29,13 @@ COMBINED: dict[str, np.ufunc | None] = {
 
 
 def _type(
-    operand: ArrayType, targets: ArrayType, updates: ArrayType, reduction: str, unique: bool, negative: str = "beyond"
+    operand: ArrayType,
+    targets: ArrayType,
+    updates: ArrayType,
+    reduction: str,
+    unique: bool,
+    negative: str = "beyond",
+    in_place: bool = False,
 ) -> ArrayType:
     rows = operand.ndim == updates.ndim == 2 and operand.shape[1] == updates.shape[1]
     if (
@@ -55,6 +61,7 @@ def _eval(
     reduction: str,
     unique: bool,
     negative: str = "beyond",
+    in_place: bool = False,
 ) -> np.ndarray:
     accumulate = COMBINED[reduction]
     narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
@@ -75,6 +82,7 @@ def _batch(operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
     size = size_of(operands, dims)
     operand, targets, updates = (moved(x, d, 0, size) for x, d in zip(operands, dims))
     rows, width = operand.shape[1:]
+    params.pop("in_place", None)
     targets = _words(targets, rows, params.pop("negative", "beyond"))
     shape, count = targets.shape, targets.shape[1]
     if updates.shape[1] != count:
@@ -127,10 +135,15 @@ def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     for reduction in COMBINED:
         x, u = (rng.normal(size=(n, 3)).astype(np.float32) for n in (10, 8))
         yield (x, targets, u), {"reduction": reduction, "unique": True}
+    for reduction, count in (("sum", 3), ("replace", 5), ("max", 1)):  # a few of many rows
+        x, u = (rng.normal(size=(n, 4)).astype(np.float32) for n in (2500, count))
+        indices = rng.integers(0, 2500, 5).astype(INDEX)[: max(count, 4)]
+        if count in (1, len(indices)):
+            yield (x, indices, u), {"reduction": reduction, "unique": False, "negative": "beyond", "in_place": True}
 
 
 # Each row of updates, or the one for all targets, goes to the row of the operand that its target says, by the reduction, or to none where that is beyond the end;
-# with `unique` no two that count go to one row.
+# with `unique` no two that count go to one row; `in_place`: the result may well lie in the operand's memory, so that other rows cost nothing.
 scatter_rows_p: Primitive = register(
     Primitive("scatter_rows", Fusion.LIBRARY, type=_type, eval=_eval, batch=_batch, samples=_samples)
 )

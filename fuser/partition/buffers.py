@@ -14,15 +14,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fuser.ir.graph import Eqn, Graph, Operand, Var
-from fuser.ir.primitive import Control, Fusion, Movement
+from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType
+from fuser.partition.changed_operands import changed
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Slot, generated
-from fuser.partition.in_place_updates import carries, reads_its_window, updates_in_place
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 SMALL = 64 << 10  # bytes of a temporary, and of an arena, that cost less than the rounding of blocks
-_LOOPS = (Control.SCAN, Control.WHILE)
 THOROUGH = 256  # blocks up to which a second order of placing them is tried
 
 
@@ -130,7 +129,12 @@ def reusable(
     (`fresh`), then the other inputs, which later callers may donate. Loops in native code and library calls go on in the memory
     of what they change (`changed`). Results that found nothing so lie in donated inputs that are dead before they are written, by whatever kernel.
     """
-    seen = {slot_of[v] for group in groups if returns_views(group) for v in group.graph.invars}
+    seen = {
+        slot_of[v]
+        for group in groups
+        if returns_views(group)
+        for v in set(group.graph.invars) - {before for before, _ in changed(group, limits)}
+    }
     result: dict[int, int] = {}
     for number, group, read in _kernels(groups):
         once = read_where_written(group, limits)
@@ -172,36 +176,6 @@ def read_where_written(group: FusionGroup, limits: FusionLimits) -> set[Var]:
         elif eqn.primitive.fusion is Fusion.MOVEMENT and (not product or _keeps_size(eqn)):
             return set()
     return set(group.graph.invars) - operands
-
-
-def changed(group: FusionGroup, limits: FusionLimits) -> Iterator[tuple[Var, Var]]:
-    """Inputs with the results that a step makes in their memory, if they lie there: carries of which a loop in native code writes parts, the
-    arrays that library calls scatter into, or that a kernel updates. Nothing else in the step reads them."""
-    eqn = group.graph.eqns[-1]
-    pairs: list[tuple[Operand, Operand]] = []
-    if group.kind is Kind.ELEMENTWISE and limits.update_frames and len(group.graph.outvars) == 1:
-        yield from _updated(group.graph)
-    if group.kind is Kind.LIBRARY and not group.reason and eqn.primitive in limits.calls_in_place:
-        pairs = [(eqn.invars[0], eqn.outvars[0])]
-    native = group.kind is Kind.CONTROL and group.bodies and not group.reason and not group.enqueued
-    if native and limits.carries_in_place and eqn.primitive.control in _LOOPS:
-        whole = set(updates_in_place(eqn).moving)
-        first, count = carries(eqn)
-        pairs = [(eqn.invars[first + n], eqn.outvars[n]) for n in range(count) if n not in whole]
-    reads = Counter(v for e in group.graph.eqns for v in e.operands())
-    for source, target in pairs:
-        if isinstance(source, Var) and source in group.graph.invars and reads[source] == 1 and isinstance(target, Var):
-            yield source, target
-
-
-def _updated(graph: Graph) -> Iterator[tuple[Var, Var]]:
-    """The array of which a kernel writes a part and copies the rest, with its result."""
-    [result] = graph.outvars
-    eqn = graph.producers.get(result)
-    if eqn is not None and eqn.primitive.movement is Movement.UPDATE and isinstance(result, Var):
-        array = eqn.invars[0]
-        if isinstance(array, Var) and array in graph.invars and reads_its_window(eqn, graph):
-            yield array, result
 
 
 def _keeps_size(eqn: Eqn) -> bool:

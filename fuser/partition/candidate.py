@@ -53,6 +53,9 @@ class Candidate:
     volume: int = 0  # operations, each times the bytes of its numbers
     expressions: int = 1  # of its kernel's text: equations, each as often as there are indices at which it is computed
     narrowest: int = 16  # bytes of the narrowest number, by which a vector's lanes are counted
+    changed: set[Var] = field(
+        default_factory=set
+    )  # arrays that earlier writes have made those of `windows` of, in their memory
     sweeps: int = 0  # runs over the reduced axes, one after the other
     pieces: int = 1  # parts of its axes that compute different things, each in a loop of its own
     reverse: bool | None = None  # direction of the scans inside
@@ -61,6 +64,9 @@ class Candidate:
     order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
     innermost: set[Axis] = field(default_factory=set)  # axes that lie densest in some value of several axes, at least
     column_sums: set[Var] = field(default_factory=set)  # results that are sums over its parallel axes
+    windows: dict[Var, Var] = field(
+        default_factory=dict
+    )  # results of which it writes a part, each by the array that it changes
     barriers: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
     live_out: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
@@ -553,6 +559,8 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     big.barriers |= small.barriers
     big.innermost |= {rename.get(x, x) for x in small.innermost}
     big.column_sums |= small.column_sums
+    big.windows |= small.windows
+    big.changed |= small.changed
     big.reshaped |= small.reshaped
     big.uneven |= small.uneven
     for var, dims in small.layout.items():

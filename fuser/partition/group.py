@@ -20,6 +20,7 @@ from fuser.ir.scalar import LEAVES
 from fuser.ir.source import Source
 from fuser.ir.target import CORE, Target
 from fuser.ir.types import ArrayType
+from fuser.ops.window_write import write_window_p
 from fuser.partition.in_place_updates import LoopBuffers
 
 
@@ -76,6 +77,7 @@ class FusionLimits:
     calls_in_place: frozenset[Primitive] = (
         frozenset()
     )  # those of `calls` that change their first operand, where it lies in the result's memory
+    window_writes: bool = False  # kernels write a part of an array that is there, and nothing else of it
     carries_in_place: bool = False  # loops in native code do so with what they carry
     column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
@@ -127,8 +129,10 @@ class FusionGroup:
 
     @property
     def ideal_bytes(self) -> int:
-        """Bytes that any implementation must move: each input and output once."""
-        return sum(v.aval.nbytes for v in (*self.graph.invars, *self.graph.outvars))
+        """Bytes that any implementation must move: each input and output once; of arrays of which a window is written that alone."""
+        writes = [eqn for eqn in self.graph.eqns if eqn.primitive is write_window_p]
+        beside = sum(2 * eqn.invars[0].aval.nbytes - eqn.invars[1].aval.nbytes for eqn in writes)
+        return sum(v.aval.nbytes for v in (*self.graph.invars, *self.graph.outvars)) - beside
 
     @property
     def flops(self) -> int:

@@ -14,6 +14,8 @@ from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ops.collective import is_meeting
+from fuser.ops.window_write import write_window_p
+from fuser.partition.changed_operands import windows
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
 
 Offer = Callable[[], bool]  # whether one more merge is allowed
@@ -43,11 +45,15 @@ def touched(graph: Graph) -> int:
     pieces = dict.fromkeys(graph.invars, 0)
     for eqn in graph.eqns:
         moved = eqn.primitive.fusion is Fusion.MOVEMENT
+        if eqn.primitive is write_window_p:
+            continue
         for number, var in enumerate(eqn.operands()):
             if var in pieces:
                 pieces[var] += sum(v.aval.nbytes for v in eqn.outvars) if moved and number == 0 else var.aval.nbytes
     read = sum(min(count, var.aval.nbytes) for var, count in pieces.items())
-    return read + sum(v.aval.nbytes for v in dict.fromkeys(graph.outvars))
+    writes = [eqn for eqn in graph.eqns if eqn.primitive is write_window_p and eqn.outvars[0] in graph.outvars]
+    beside = sum(eqn.outvars[0].aval.nbytes - eqn.invars[1].aval.nbytes for eqn in writes)
+    return read + sum(v.aval.nbytes for v in dict.fromkeys(graph.outvars)) - beside
 
 
 def scopes(group: FusionGroup) -> frozenset[int]:
@@ -72,11 +78,14 @@ class _Sorting:
         self.groups, self.outputs, self.limits, self.allowed = groups, outputs, limits, allowed
         self.home = home = {v: n for n, group in enumerate(groups) for v in group.graph.outvars}
         self.needs = [{home[v] for v in group.graph.invars if v in home} for group in groups]
-        self.needed = set().union(*self.needs)
         self.readers: dict[Operand, set[int]] = {}
         for number, group in enumerate(groups):
             for var in group.graph.invars:
                 self.readers.setdefault(var, set()).add(number)
+        for number, group in enumerate(groups):  # what is changed is read before
+            for array, _ in windows(group):
+                self.needs[number] |= {reader for reader in self.readers.get(array, ()) if reader < number}
+        self.needed = set().union(*self.needs)
         self.forms: dict[int, Hashable] = {}
         self.open: list[int] = []
         self.last: list[int] = []

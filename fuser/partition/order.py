@@ -10,21 +10,25 @@ import heapq
 import itertools
 from collections.abc import Callable, Collection, Sequence
 
-from fuser.ir.graph import Graph, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ops.control import scan_p
+from fuser.partition.axes import Views
 from fuser.partition.candidate import Candidate
+from fuser.partition.group import FusionLimits
 from fuser.partition.in_place_updates import carries, is_one_step
 
 MOST_CHANGED = 64  # arrays that are updated where they are, whose readers are asked for
 WORTH_BYTES = 1 << 20  # and a sixteenth of the peak: what leaving the program's order has to save
 
 
-def ordered(candidates: Sequence[Candidate], graph: Graph, results: Collection[Var]) -> list[Candidate]:
+def ordered(
+    candidates: Sequence[Candidate], graph: Graph, results: Collection[Var], limits: FusionLimits
+) -> list[Candidate]:
     """The candidates, their equations in program order; `results` are the values that outlive the program."""
     position = {eqn: n for n, eqn in enumerate(graph.eqns)}
     for candidate in candidates:
         candidate.eqns.sort(key=position.__getitem__)
-    first = _readers_first(candidates)
+    first = _readers_first(candidates, limits, Views(graph.eqns))
     found = _in_program_order(candidates, {c: position[c.eqns[0]] for c in candidates}, first)
     values = _Values(found, results, first)
     best = values.peak(found)
@@ -37,18 +41,21 @@ def ordered(candidates: Sequence[Candidate], graph: Graph, results: Collection[V
     return found if best - least < worth else orders[peaks.index(least)]
 
 
-def _readers_first(candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
+def _readers_first(
+    candidates: Sequence[Candidate], limits: FusionLimits, views: Views
+) -> dict[Candidate, list[Candidate]]:
     """Of candidates that write into the memory of an array (`donated_updates.py`), the largest ones, the others that read it, but for those
     that need what they make of it: after these it would have to be copied."""
-    changed: dict[Candidate, Var] = {}
+    changed: dict[Candidate, list[Var]] = {}
     for candidate in candidates:
-        eqn = candidate.eqns[-1]
-        if eqn.primitive is scan_p and is_one_step(eqn) and isinstance(array := eqn.invars[carries(eqn)[0]], Var):
-            changed[candidate] = array
+        operand = _changed(candidate.eqns[-1], limits)
+        arrays = [*candidate.windows.values(), None if operand is None else views(operand).source]
+        if found := [array for array in arrays if array is not None and array in candidate.inputs]:
+            changed[candidate] = found
     if not changed:
         return {}
     home = {v: c for c in candidates for v in c.produced}
-    readers: dict[Var, list[Candidate]] = {array: [] for array in changed.values()}
+    readers: dict[Var, list[Candidate]] = {array: [] for arrays in changed.values() for array in arrays}
     followers: dict[Candidate, list[Candidate]] = {c: [] for c in candidates}
     for candidate in candidates:
         for var in candidate.inputs:
@@ -56,13 +63,21 @@ def _readers_first(candidates: Sequence[Candidate]) -> dict[Candidate, list[Cand
                 followers[home[var]].append(candidate)
             if var in readers:
                 readers[var].append(candidate)
-    found: dict[Candidate, list[Candidate]] = {}
-    for candidate in sorted(changed, key=lambda c: -changed[c].aval.nbytes)[:MOST_CHANGED]:
+    before: dict[Candidate, list[Candidate]] = {}
+    for candidate in sorted(changed, key=lambda c: -sum(v.aval.nbytes for v in changed[c]))[:MOST_CHANGED]:
         after = _after(candidate, followers)
-        found[candidate] = [c for c in readers[changed[candidate]] if c not in after]
-        for reader in found[candidate]:
+        others = dict.fromkeys(c for array in changed[candidate] for c in readers[array])
+        before[candidate] = [c for c in others if c not in after]
+        for reader in before[candidate]:
             followers[reader].append(candidate)  # so that no other choice makes a circle of them
-    return found
+    return before
+
+
+def _changed(eqn: Eqn, limits: FusionLimits) -> Operand | None:
+    """The array in whose memory an update writes."""
+    if eqn.primitive in limits.calls_in_place:
+        return eqn.invars[0]
+    return eqn.invars[carries(eqn)[0]] if eqn.primitive is scan_p and is_one_step(eqn) else None
 
 
 def _after(candidate: Candidate, followers: dict[Candidate, list[Candidate]]) -> set[Candidate]:

@@ -7,7 +7,7 @@ Each equation starts as a candidate of its own and joins the candidates that mad
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion
 from fuser.legalise import legalise
 from fuser.legalise.attention import refusals
-from fuser.legalise.control_flow import bodies
+from fuser.legalise.control_flow import bodies, changed_inputs
 from fuser.legalise.implicit_gemm import patched
 from fuser.ops.attention import attention_p
 from fuser.ops.conversion import convert_element_type_p, copy_p
+from fuser.ops.window_write import write_window_p
+from fuser.partition import window_candidates
 from fuser.partition.access_cost import access_blocker
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
@@ -78,7 +80,7 @@ def partition(
             f"{prefix}{number}",
             loops,
         )
-        for number, candidate in enumerate(ordered(candidates, graph, results))
+        for number, candidate in enumerate(ordered(candidates, graph, results, backend.limits))
     )
     aliases = _aliases(graph, grouping.views)
     if launches:
@@ -193,6 +195,12 @@ class Grouping:
             candidate = looped(number, eqn, self.views, form, self.uses)
         elif isinstance(form, str):
             candidate = standalone(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
+        elif eqn.primitive is write_window_p and self.limits.window_writes:
+            candidate = window_candidates.window(number, eqn, self.views)
+            for array in candidate.windows.values():
+                if array in self.home:
+                    maker = self.candidates[self._find(self.home[array])]
+                    candidate.changed |= maker.changed | set(maker.windows.values())
         elif kind is None:
             candidate = single(number, eqn, self.views, self.limits)
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
@@ -237,7 +245,8 @@ class Grouping:
 
     def _blocker(self, a: Candidate, b: Candidate) -> str | None:
         """Why two candidates may not share a kernel, or would take longer in one."""
-        return blocker(a, b, self.uses, self.limits) or access_blocker(a, b, self.uses, self.limits.target)
+        reason = window_candidates.blocker(a, b, self.uses) or blocker(a, b, self.uses, self.limits)
+        return reason or access_blocker(a, b, self.uses, self.limits.target)
 
     def _patched(self, a: Candidate, b: Candidate) -> bool:
         """Whether `b` is a product that reads the pieces which `a` lays side by side where they are."""
@@ -453,7 +462,8 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms
     eqn = group.graph.eqns[-1]
     plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, loops)
     if reason or limits.driven:
-        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, loops)
+        given = changed_inputs(eqn) if limits.window_writes else ()
+        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, loops, given)
     group = replace(group, bodies=plans, reason=reason, refusal=group.reason)
     if not limits.driven:
         return group
@@ -462,12 +472,14 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms
 
 
 def _planned(
-    graphs: dict[str, Graph], backend: Any, prefix: str, launches: bool, loops: LoopForms
+    graphs: dict[str, Graph], backend: Any, prefix: str, launches: bool, loops: LoopForms, given: Sequence[range] = ()
 ) -> tuple[tuple[Plan, ...], str]:
-    """Plans of bodies, and the reason why some group of theirs is not native."""
+    """Plans of bodies, and the reason why some group of theirs is not native; `given` are the inputs of each whose memory its results may
+    take over."""
+    each = given or [range(0)] * len(graphs)
     plans = tuple(
-        partition(legalise(body, backend, loops), backend, loops, f"{prefix}_{name}_", launches=launches)
-        for name, body in graphs.items()
+        partition(legalise(body, backend, loops, own), backend, loops, f"{prefix}_{name}_", launches=launches)
+        for (name, body), own in zip(graphs.items(), each, strict=True)
     )
     if backend.limits.driven or backend.limits.host_steps or not backend.limits.control:
         return plans, ""

@@ -13,6 +13,7 @@ import numpy as np
 
 from fuser.ir.graph import Eqn, Literal, Var
 from fuser.ir.primitive import Movement
+from fuser.ops.window_write import write_window_p
 from fuser.partition.candidate import Candidate, within
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind
 
@@ -70,9 +71,12 @@ def is_update(eqn: Eqn) -> bool:
 
 
 def update_of(group: FusionGroup, result: Var) -> Eqn | None:
-    """The update that gives a result which the group writes in part, beside its frame; None of other results."""
+    """The update that gives a result which the group writes in part, beside its frame if it has one; None of other results."""
     if result in group.layout:
         return None
+    written = next((eqn for eqn in group.graph.eqns if eqn.outvars[0] is result), None)
+    if written is not None and written.primitive is write_window_p:
+        return written
     return next((eqn for eqn in group.graph.eqns if eqn.outvars[0] is result and is_update(eqn)), None)
 
 

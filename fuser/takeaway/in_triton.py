@@ -109,6 +109,8 @@ def _call(call: Call) -> list[str]:
     for n, (size, dtype) in enumerate(call.source.launch["scratch"]):
         lines.append(f"    scratch{n} = torch.empty({size}, dtype=torch.{np.dtype(dtype).name}, device=device)")
         buffers.append(f"scratch{n}")
+    for operand, result in call.source.launch.get("begins_as", ()):
+        lines.append(f"    {buffers[result]}.view(-1).copy_({buffers[operand]}.view(-1))")
     for launch in call.source.launch["launches"]:
         lines += _launch(call.source.name, launch.plain, buffers)
     return lines

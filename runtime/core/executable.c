@@ -95,7 +95,19 @@ static PyObject *allocated(const Call *call, const SlotType *type, PyObject *lab
 static bool may_take(const Slot *slot, const SlotType *type) {
     if (!slot->writable || slot->object == NULL || (slot->made && !slot->given && Py_REFCNT(slot->object) > 1))
         return false;
-    return !(PyArray_Check(slot->object) || is_device_array(slot->object)) || same_type(slot->object, type);
+    if (is_device_array(slot->object)) { /* in whatever shape */
+        DeviceArray *array = (DeviceArray *)slot->object;
+        return device_array_bytes(array) == PyArray_MultiplyList(type->dims, type->ndim) * PyDataType_ELSIZE(type->dtype) &&
+               (array->dtype == type->dtype || PyArray_EquivTypes(array->dtype, type->dtype));
+    }
+    return !PyArray_Check(slot->object) || same_type(slot->object, type);
+}
+
+/* A slot's memory as a result of its type. */
+static PyObject *taken_over(const Slot *slot, const SlotType *type) {
+    if (!is_device_array(slot->object) || same_type(slot->object, type))
+        return Py_NewRef(slot->object);
+    return reshaped_device_array((DeviceArray *)slot->object, type->ndim, type->dims);
 }
 
 int allocate_outputs(Call *call, const Step *step) {
@@ -108,7 +120,7 @@ int allocate_outputs(Call *call, const Step *step) {
         }
         Slot *over = output->reuse < 0 ? NULL : &call->slots[output->reuse];
         bool taken = over != NULL && may_take(over, type);
-        PyObject *array = taken ? Py_NewRef(over->object) : allocated(call, type, output->label);
+        PyObject *array = taken ? taken_over(over, type) : allocated(call, type, output->label);
         if (array == NULL)
             return -1;
         put(slot, array);

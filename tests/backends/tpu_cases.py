@@ -40,6 +40,7 @@ HOST = frozenset(
         "hessenberg",
         "order",  # and scatter_rows, select_largest: what sorts, scatters and top_k become on GPUs
         "scatter_rows",
+        "write_window",
         "select_largest",
         "hyp1f1",
         "hyp1f1_by_a",

@@ -37,7 +37,7 @@ def test_every_part_writes_its_rows(tmp_path: pathlib.Path) -> None:
     assert {row["device"] for row in rows} == {"stand-in"}  # what is no measurement says so
     counts = {part: sum(row["part"] == part for row in rows) for part in gpu.PARTS}
     assert counts["calls"] >= 7 and counts["kernels"] >= 30 and counts["products"] >= 5 and counts["programs"] >= 5
-    assert counts["irregular"] >= 15 and counts["pairs"] >= 30
+    assert counts["updates"] == 4 and counts["irregular"] >= 15 and counts["pairs"] >= 30
     assert [row for row in rows if "failure" in row or row.get("error", 0) > row.get("tolerance", 0)] == []
     assert all("error" in row for row in rows if row["part"] not in ("calls", "pairs"))
     assert "tests collected" in run.stdout

@@ -181,14 +181,14 @@ def form_of(eqn: Eqn) -> Form | None:
         form = _exact()
     else:
         form = _scaled(count)
-    return form if _seconds(form, rows, width, count) < _ordered_seconds(rows, width, count) else None
+    return form if _seconds(form, rows, width, count) < ordered_seconds(eqn) else None
 
 
 def least_seconds(eqn: Eqn) -> float:
     """Of a combination of rows by atomics on memory, or in the order of their targets where that takes less."""
     (rows, width), count = eqn.invars[0].aval.shape, eqn.invars[1].aval.size
     form = form_of(eqn)
-    return _ordered_seconds(rows, width, count) if form is None else _seconds(form, rows, width, count)
+    return ordered_seconds(eqn) if form is None else _seconds(form, rows, width, count)
 
 
 def _seconds(form: Form, rows: int, width: int, count: int) -> float:
@@ -201,12 +201,16 @@ def _seconds(form: Form, rows: int, width: int, count: int) -> float:
     return (2 + len(form.passes)) * TARGET.launch + len(form.passes) * updates * atomic + moved
 
 
-def _ordered_seconds(rows: int, width: int, count: int) -> float:
-    """Of a combination of updates in the order of their targets."""
+def ordered_seconds(eqn: Eqn) -> float:
+    """Of a combination of updates in the order of their targets, which copies the operand unless it changes that."""
+    (rows, width), count = eqn.invars[0].aval.shape, eqn.invars[1].aval.size
     sectors = (
         max(4 * width, SECTOR) if width > 1 else 4
     )  # of a row that is read at its position; numbers are carried along
-    moved = (8 * rows * width + (sectors + 8 * width) * count) / TARGET.levels[-1].bandwidth
+    in_place = eqn.params.get("in_place", False)
+    moved = ((0 if in_place else 8 * rows * width) + (sectors + 8 * width) * count) / TARGET.levels[-1].bandwidth
+    if in_place and count <= radix_sort.SHORT:  # which one launch orders, and another one combines
+        return TARGET.launch + radix_sort.row_seconds(count, count) + moved
     return 4 * TARGET.launch + radix_sort.seconds(count, radix_sort.target_bits(rows)) + moved
 
 

@@ -58,6 +58,7 @@ from fuser.ops.grouped import grouped_matmul_p, grouped_sums_p
 from fuser.ops.order import order_p
 from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.ops.selection import select_largest_p
+from fuser.partition.changed_operands import begun
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.core import native
 from fuser.runtime.executable import Executable
@@ -102,6 +103,8 @@ class Triton:
         library_calls=frozenset(ROUTINES),
         column_solves=True,
         optional_results=frozenset({order_p}),
+        calls_in_place=frozenset({scatter_rows_p}),
+        window_writes=True,
         horizontal_parts=HORIZONTAL_PARTS,
         horizontal_bytes=HORIZONTAL_BYTES,
         horizontal_params=HORIZONTAL_PARAMS,
@@ -153,6 +156,7 @@ class Triton:
             "scratch": emitted.scratch,
             "dtypes": dtypes,
             "scalars": _scalars(kernel),
+            "begins_as": begun(group),
         }
         names, schedules = tuple(p.name for p in kernel.params), {group.name: emitted.schedule}
         return KernelSource(group.name, emitted.text, "triton", names, launch, schedules=schedules)
@@ -194,7 +198,13 @@ def _horizontal(group: FusionGroup) -> KernelSource:
     """The kernel of several that share a launch."""
     parts = parts_of(group)
     text, made = horizontal(group, parts, _scalars, parameter_bytes())
-    launch = {"launches": made, "scratch": (), "dtypes": dtypes(parts), "scalars": scalars(parts, _scalars)}
+    launch = {
+        "launches": made,
+        "scratch": (),
+        "dtypes": dtypes(parts),
+        "scalars": scalars(parts, _scalars),
+        "begins_as": begun(group),
+    }
     names = tuple(f"p{n}" for n in range(len(launch["dtypes"])))  # type: ignore[arg-type]
     pieces = tuple(Schedule(warps=m.warps, stages=m.stages, grid=(m.grid,)) for m in made)
     schedules = {group.name: pieces[0] if len(pieces) == 1 else Schedule(pieces=pieces)}

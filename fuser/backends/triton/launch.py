@@ -112,6 +112,9 @@ class Launcher:
     def launch(self, arrays: Sequence[Any], scratch: Sequence[Any]) -> list[tuple[Launch, Any]]:
         """Launch through Triton, which compiles what it has not met; gives its compiled kernels."""
         buffers = [real(array) for array in (*arrays, *scratch)]
+        for operand, result in self.source.launch.get("begins_as", ()):
+            if buffers[operand].data_ptr() != buffers[result].data_ptr():
+                buffers[result].view(-1).copy_(buffers[operand].view(-1))
         compiled = []
         each = zip(self.kernels, self.launches, self.constants, self.limits, strict=True)
         for kernel, launch, known, limited in each:

@@ -262,14 +262,17 @@ def read(group: FusionGroup) -> list[Var] | None:
     return found
 
 
-def source(group: FusionGroup, body: str, launches: list[Launch], buffers: Buffers) -> KernelSource:
-    """The source of a group whose kernels are in `body`."""
+def source(
+    group: FusionGroup, body: str, launches: list[Launch], buffers: Buffers, begins_as: tuple[tuple[int, int], ...] = ()
+) -> KernelSource:
+    """The source of a group whose kernels are in `body`; `begins_as`: of an operand a result is a copy when they begin, or is that memory."""
     comments = "".join(f"# {line}\n" for line in dict.fromkeys(str(s) for s in group.sources if s.file))
     made = {
         "launches": tuple(launches),
         "scratch": tuple(buffers.scratch),
         "dtypes": tuple(v.aval.dtype for v in buffers.known),
         "scalars": (),
+        "begins_as": begins_as,
     }
     names = tuple(f"array{n}" for n in range(len(buffers.known)))
     return KernelSource(group.name, f"{spell.header(body)}\n\n\n{comments}{body.strip()}\n", "triton", names, made)

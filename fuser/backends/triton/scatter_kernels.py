@@ -24,7 +24,6 @@ from fuser.partition.group import FusionGroup, Refusal
 TILE = 2048  # elements of a block of updates
 WIDEST = 64  # columns of one
 CARRIED = 8  # columns of a program that carries totals from block to block: few, as it goes over all blocks
-COPIED = 1024  # elements that one program copies
 MOST_TARGETS = 1 << 30  # that int32 counts, and those of a block beyond
 
 COMBINE = {
@@ -35,29 +34,22 @@ COMBINE = {
 }
 _NAN = ", propagate_nan=tl.PropagateNan.ALL"
 
-COPY_TEXT = """
-@triton.jit(do_not_specialize=["count"])
-def copy_elements(source, target, count, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(target + place, tl.load(source + place, mask=place < count), mask=place < count)
-"""
-
 UNIQUE_TEXT = '''
-@triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
-def combine_each(targets, updates, out, length, width, rows, tiles, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "width", "rows", "tiles", "step"])
+def combine_each(targets, updates, out, length, width, rows, tiles, step, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
     """Updates of which no two have one target."""
     row = tl.program_id(0) // tiles * BLOCK + tl.arange(0, BLOCK)
     column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     target = tl.load(targets + row, mask=row < length, other=rows).to(tl.int64)
     inside = ((row < length) & (target < rows))[:, None] & (column < width)
-    b = tl.load(updates + row.to(tl.int64)[:, None] * width + column, mask=inside, other=0).to(ACCUMULATOR)
+    b = tl.load(updates + row.to(tl.int64)[:, None] * step + column, mask=inside, other=0).to(ACCUMULATOR)
     place = out + target[:, None] * width + column
 OLD    tl.store(place, combined.to(STORED), mask=inside)
 '''
 
 LAST_TEXT = '''
-@triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
-def write_last(targets, positions, updates, out, length, width, rows, tiles, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "width", "rows", "tiles", "step"])
+def write_last(targets, positions, updates, out, length, width, rows, tiles, step, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
     """The last update of each run stays."""
     row = tl.program_id(0) // tiles * BLOCK + tl.arange(0, BLOCK)
     column = (tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS))[None, :]
@@ -65,7 +57,7 @@ def write_last(targets, positions, updates, out, length, width, rows, tiles, BLO
     following = tl.load(targets + row + 1, mask=row + 1 < length, other=0xFFFFFFFF).to(tl.int64)
     ends = ((row < length) & (target < rows) & (target != following))[:, None] & (column < width)
     position = tl.load(positions + row, mask=row < length, other=0).to(tl.int64)
-    update = tl.load(updates + position[:, None] * width + column, mask=ends, other=0)
+    update = tl.load(updates + position[:, None] * step + column, mask=ends, other=0)
     tl.store(out + target[:, None] * width + column, update, mask=ends)
 '''
 
@@ -88,8 +80,8 @@ def target_at(targets, place, inside, rows, other):
     return tl.where(inside, tl.minimum(target, (rows - 1).to(tl.uint32)).to(rows.dtype), other)
 
 
-@triton.jit(do_not_specialize=["length", "width", "rows", "tiles"])
-def combine_blocks(targets, positions, updates, out, heads, tails, length, width, rows, tiles, CARRIED: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "width", "rows", "tiles", "step"])
+def combine_blocks(targets, positions, updates, out, heads, tails, length, width, rows, tiles, step, CARRIED: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr):
     """The runs that begin and end in a block; the block's part of one that ends in it, and of its last one."""
     block = tl.program_id(0) // tiles
     row = block * BLOCK + tl.arange(0, BLOCK)
@@ -102,7 +94,7 @@ def combine_blocks(targets, positions, updates, out, heads, tails, length, width
     position = row.to(tl.int64)
     if not CARRIED:  # in the order of the targets
         position = tl.load(positions + row, mask=row < length, other=0).to(tl.int64)
-    update = tl.load(updates + position[:, None] * width + column, mask=live, other=0).to(ACCUMULATOR)
+    update = tl.load(updates + position[:, None] * step + column, mask=live, other=0).to(ACCUMULATOR)
     update = tl.where(beyond[:, None], IDENTITY, update)
     begins = tl.broadcast_to((target != before).to(tl.int32)[:, None], (BLOCK, COLUMNS))
     begun, b = tl.associative_scan((begins, update), 0, join)
@@ -204,7 +196,9 @@ class _Source:
 
     def made(self) -> KernelSource:
         eqn, reduction = self.eqn, self.eqn.params["reduction"]
-        texts, launches = [COPY_TEXT], [self._copy()]
+        texts: list[str] = []
+        launches: list[Launch] = []
+        begins_as: tuple[tuple[int, int], ...] = ()
         arrays = self.operand, self.targets, self.updates, self.out
         if target_counts.counts(eqn):
             texts, launches = target_counts.launches(eqn, *arrays, self.buffers)
@@ -213,6 +207,7 @@ class _Source:
         elif not eqn.params["unique"] and (form := accumulators.form_of(eqn)) is not None:
             texts, launches = accumulators.launches(eqn, form, *arrays, self.buffers)
         else:
+            begins_as = ((self.operand, self.out),)
             if eqn.invars[1].aval.dtype != WORD:
                 self.targets = self.buffers.take(self.length, WORD)
                 texts += [target_words.TEXT, target_words.CONVERT_TEXT]
@@ -220,7 +215,7 @@ class _Source:
             unique = eqn.params["unique"]
             found = self._each() if unique else self._replaced() if reduction == "replace" else self._reduced()
             texts, launches = texts + found[0], launches + found[1]
-        return radix_sort.source(self.group, self._spelt(texts), launches, self.buffers)
+        return radix_sort.source(self.group, self._spelt(texts), launches, self.buffers, begins_as)
 
     def _each(self) -> tuple[list[str], list[Launch]]:
         return [UNIQUE_TEXT], [self._tiled("combine_each", (self.targets, self.updates, self.out))]
@@ -235,7 +230,8 @@ class _Source:
     def _reduced(self) -> tuple[list[str], list[Launch]]:
         """Runs of ordered targets, with single numbers of 32 bits, which the passes carry along, or with positions."""
         updates = self.eqn.invars[2].aval
-        carried = self.width == 1 and updates.dtype.itemsize == 4 and self.length > radix_sort.SHORT
+        each = updates.shape[0] == self.length
+        carried = each and self.width == 1 and updates.dtype.itemsize == 4 and self.length > radix_sort.SHORT
         kinds = np.dtype("uint32"), updates.dtype if carried else np.dtype("int32")
         ordered, along = (self.buffers.take(self.length, kind) for kind in kinds)
         sort = radix_sort.Sort(ArrayType((self.length,), WORD), radix_sort.target_bits(self.rows), self.rows - 1)
@@ -269,12 +265,9 @@ class _Source:
         halved = dtype in (FLOATS[0], bfloat16) and self.eqn.params["reduction"] != "replace"
         return np.dtype("float32") if halved else dtype
 
-    def _copy(self) -> Launch:
-        count = self.rows * self.width
-        return Launch("copy_elements", (self.operand, self.out), (count,), {"BLOCK": COPIED}, -(-count // COPIED), 4)
-
     def _tiled(self, function: str, buffers: tuple[int, ...]) -> Launch:
-        sizes = (self.length, self.width, self.rows, self.tiles)
+        step = 0 if self.eqn.invars[2].aval.shape[0] < self.length else self.width  # one row serves all targets
+        sizes = (self.length, self.width, self.rows, self.tiles, step)
         constants = {"BLOCK": self.block, "COLUMNS": self.columns}
         return Launch(function, buffers, sizes, constants, self.blocks * self.tiles, 8)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from fuser.backends.triton import accumulators, radix_sort, shared_words, spell, target_words
 from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.target import TARGET
 from fuser.ir.graph import Eqn
 from fuser.ir.types import is_inexact
 
@@ -104,7 +105,15 @@ def combine_counted(operand, totals, updates, out, rows, width, BLOCK: tl.conste
 def counts(eqn: Eqn) -> bool:
     """Whether a combination has one row of updates for all targets, which are counted."""
     targets, updates = (v.aval for v in eqn.invars[1:])
-    return updates.shape[0] < targets.size < accumulators.MOST_UPDATES and eqn.params["reduction"] != "prod"
+    alike = updates.shape[0] < targets.size < accumulators.MOST_UPDATES and eqn.params["reduction"] != "prod"
+    return alike and not (eqn.params.get("in_place") and accumulators.ordered_seconds(eqn) < seconds(eqn))
+
+
+def seconds(eqn: Eqn) -> float:
+    """Of a combination by counts, at least: each element is read and written."""
+    operand, targets, _ = (v.aval for v in eqn.invars)
+    memory = TARGET.levels[-1].bandwidth
+    return 3 * TARGET.launch + (2 * operand.nbytes + 4 * targets.size) / memory
 
 
 def private(rows: int) -> bool:

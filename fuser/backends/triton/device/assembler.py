@@ -41,6 +41,7 @@ from fuser.ir.graph import Literal, Operand, Var
 from fuser.ops.collective import is_meeting
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.partition.axes import Views
+from fuser.partition.changed_operands import changes, is_copy, kept
 from fuser.partition.group import FusionGroup, FusionLimits, Plan, generated
 from fuser.runtime.core import native
 
@@ -154,14 +155,15 @@ class Assembler:
         """Append the operations of groups, whose results that have no place yet are temporaries of the scope."""
         order = steps(scope.plan, groups, self.limits.target)
         lives = _lives(order)
+        first_of = self._shared(scope, groups)
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for number, group in enumerate(groups):
             for v in _written(group):
-                slot = scope.plan.slot_of[v]
+                slot = first_of(scope.plan.slot_of[v])
                 first[slot] = min(first.get(slot, lives[number][0]), lives[number][0])
             for v in _values(group):
-                slot = scope.plan.slot_of[v]
+                slot = first_of(scope.plan.slot_of[v])
                 last[slot] = max(last.get(slot, 0), lives[number][1])
         made: dict[int, list[Operation]] = {}
         for step in order:
@@ -172,13 +174,31 @@ class Assembler:
                 for v in _written(groups[number]):
                     slot = scope.plan.slot_of[v]
                     if slot not in scope.places:
-                        scope.places[slot] = scope.scratch.take(v.aval.nbytes, first[slot], last[slot])
+                        source = first_of(slot)
+                        if source not in scope.places:
+                            scope.places[source] = scope.scratch.take(v.aval.nbytes, first[source], last[source])
+                        scope.places[slot] = scope.places[source]
                 made[number] = self.group(scope, groups[number], lives[number])
             if isinstance(step, Alone):
                 scope.operations += made[step.group]
             else:
                 inside = (operation for number in step.groups for operation in made[number])
                 scope.operations.append(Beside(step.event, tuple(inside)))
+
+    def _shared(self, scope: Scope, groups: Sequence[FusionGroup]) -> Callable[[int], int]:
+        """Of a slot the first of those in whose memory steps have gone on up to it. What is written to before a result that has a place
+        lies there."""
+        written = {scope.plan.slot_of[v] for group in groups for v in _written(group)}
+        before = changes(scope.plan, self.limits)
+
+        def first_of(slot: int) -> int:
+            while slot in written and before.get(slot) in written:
+                slot = before[slot]
+            return slot
+
+        for slot in written & scope.places.keys():
+            scope.places.setdefault(first_of(slot), scope.places[slot])
+        return first_of
 
     def group(self, scope: Scope, group: FusionGroup, life: tuple[int, int]) -> list[Operation]:
         """The operations of one group, which run from one step of its scope to another."""
@@ -187,12 +207,18 @@ class Assembler:
         reads = [scope.places[scope.plan.slot_of[v]] for v in group.graph.invars]
         writes = [scope.places[scope.plan.slot_of[v]] for v in _written(group)]
         temporary: Callable[[int], Place] = lambda nbytes: scope.scratch.take(nbytes, *life)
+        if is_copy(group) and reads[0] is writes[0]:
+            return []
         if generated(group, self.limits):
             source = self.sources[group]
             scratch = [temporary(count * np.dtype(dtype).itemsize) for count, dtype in source.launch["scratch"]]
             if source.language == LANGUAGE:
                 return [self._exchange(source, (*reads, *writes, *scratch))]
-            return [Kernel(source, (*reads, *writes, *scratch))]
+            places = (*reads, *writes, *scratch)
+            begun = [(places[a], places[b]) for a, b in source.launch.get("begins_as", ())]
+            nbytes = [_written(group)[b - len(reads)].aval.nbytes for _, b in source.launch.get("begins_as", ())]
+            copies = [Copy(to, operand, size) for (operand, to), size in zip(begun, nbytes) if operand is not to]
+            return [*copies, Kernel(source, places)]
         if not group.bodies:
             call = library_call(group)
             if call is not None:
@@ -274,11 +300,16 @@ class Assembler:
     # ---- bodies
 
     def _body(
-        self, plan: Plan, inputs: Sequence[Place], results: Sequence[Place | None], scratch: Scratch
+        self,
+        plan: Plan,
+        inputs: Sequence[Place],
+        results: Sequence[Place | None],
+        scratch: Scratch,
+        shared: Mapping[int, Place] = {},
     ) -> list[Operation]:
         """A body on places: its operations, and copies where a result is not written where it belongs. A result of None stays
-        where it is computed."""
-        scope = Scope(plan, {}, scratch)
+        where it is computed; slots in `shared` lie there."""
+        scope = Scope(plan, dict(shared), scratch)
         for var, place in zip(plan.graph.invars, inputs, strict=True):
             scope.places[plan.slot_of[var]] = place
         for var, value in zip(plan.graph.constvars, plan.graph.consts):
@@ -298,10 +329,17 @@ class Assembler:
         block = scratch.take(own.packed(), 0, 0)
         return [Point(own.entry, block), *scope.operations, *_in_parallel(copies, scratch)]
 
-    def _where(self, plan: Plan, inputs: Sequence[Place], scratch: Scratch) -> tuple[list[Operation], list[Place]]:
-        """A body whose results lie in new temporaries, and these."""
-        results = [scratch.take(v.aval.nbytes, 0, 0) for v in plan.outputs]
-        return self._body(plan, inputs, results, scratch), results
+    def _where(
+        self,
+        plan: Plan,
+        inputs: Sequence[Place],
+        scratch: Scratch,
+        known: Mapping[int, Place] = {},
+        shared: Mapping[int, Place] = {},
+    ) -> tuple[list[Operation], list[Place]]:
+        """A body whose results lie in new temporaries, but for those whose places are `known`, and these."""
+        results = [known[n] if n in known else scratch.take(v.aval.nbytes, 0, 0) for n, v in enumerate(plan.outputs)]
+        return self._body(plan, inputs, results, scratch, shared), results
 
     def _scan(
         self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch
@@ -311,7 +349,15 @@ class Assembler:
         made: list[Operation] = []
         inputs, rotations, strides = list(operands[:consts]), [], []
         outputs: list[Place | None] = []
+        shared: dict[int, Place] = {}
+        stays = {n: slots for _, n, (slots,) in kept(group, self.limits)}
         for n, (start, result, v) in enumerate(zip(operands[consts:], results[:carries], eqn.outvars[:carries])):
+            if n in stays:
+                made += _moved(result, start, v.aval.nbytes)
+                shared |= dict.fromkeys(stays[n], result)
+                inputs.append(result)
+                outputs.append(result)
+                continue
             if plan.outputs[n] is plan.graph.invars[consts + n]:  # no iteration changes it
                 made.append(Copy(result, start, v.aval.nbytes))
                 inputs.append(start)
@@ -337,7 +383,7 @@ class Assembler:
             inputs.append(sliced(operand, v.aval.nbytes))
         for result, y in zip(results[carries:], plan.outputs[carries:]):
             outputs.append(sliced(result, y.aval.nbytes))
-        body = self._body(plan, inputs, outputs, scratch)
+        body = self._body(plan, inputs, outputs, scratch, shared)
         return [*made, Repeat(trips, tuple(body), tuple(rotations), tuple(strides))]
 
     def _while(
@@ -346,19 +392,29 @@ class Assembler:
         eqn, (test, body) = group.graph.eqns[-1], group.bodies
         of_test, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         starts = operands[of_test + of_body :]
-        made = _in_parallel([Copy(r, s, v.aval.nbytes) for r, s, v in zip(results, starts, eqn.outvars)], scratch)
+        stays = {n: slots for _, n, (slots,) in kept(group, self.limits)}
+        shared = {slot: results[n] for n, slots in stays.items() for slot in slots}
+        moves = [copy for r, s, v in zip(results, starts, eqn.outvars) for copy in _moved(r, s, v.aval.nbytes)]
+        made: list[Operation] = [*_in_parallel(moves, scratch)]
         asked, (predicate, *lanes) = self._where(test, [*operands[:of_test], *results], scratch)
         inputs = [*lanes, *operands[of_test : of_test + of_body], *results]
-        step, computed = self._where(body, inputs, scratch)
-        back = [Copy(r, c, v.aval.nbytes) for r, c, v in zip(results, computed, eqn.outvars)]
+        step, computed = self._where(body, inputs, scratch, {n: results[n] for n in stays}, shared)
+        back = [copy for r, c, v in zip(results, computed, eqn.outvars) for copy in _moved(r, c, v.aval.nbytes)]
         return [*made, *asked, While(predicate, (*step, *back, *asked))]
 
     def _cond(
         self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch
     ) -> list[Operation]:
         index, *others = operands
-        branches = tuple(tuple(self._body(plan, others, results, scratch)) for plan in group.bodies)
-        return [Switch(index, branches)]
+        made: list[Operation] = []
+        shared: list[dict[int, Place]] = [{} for _ in group.bodies]
+        for operand, n, slots in kept(group, self.limits):
+            made += _moved(results[n], operands[operand], group.graph.eqns[-1].outvars[n].aval.nbytes)
+            others[operand - 1] = results[n]
+            for own, of_branch in zip(shared, slots, strict=True):
+                own |= dict.fromkeys(of_branch, results[n])
+        bodies = (self._body(plan, others, results, scratch, own) for plan, own in zip(group.bodies, shared))
+        return [*made, Switch(index, tuple(map(tuple, bodies)))]
 
 
 def _lives(order: Sequence[Step]) -> dict[int, tuple[int, int]]:
@@ -373,6 +429,11 @@ def _lives(order: Sequence[Step]) -> dict[int, tuple[int, int]]:
         else:
             found[step.group] = number, number
     return found
+
+
+def _moved(to: Place, source: Place, nbytes: int) -> list[Copy]:
+    """A copy, unless it is one place."""
+    return [] if to is source else [Copy(to, source, nbytes)]
 
 
 def _in_parallel(copies: list[Copy], scratch: Scratch) -> list[Copy]:

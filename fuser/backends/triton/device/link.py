@@ -19,6 +19,7 @@ from fuser.backends.triton.device.operations import by_value, compile_kernels, l
 from fuser.backends.triton.device.places import Entry, Place, Scratch, numbered
 from fuser.backends.triton.transfers import Member
 from fuser.ir.graph import Var
+from fuser.partition.changed_operands import changes
 from fuser.partition.group import FusionGroup, FusionLimits, Plan
 from fuser.runtime.array import CARRIED, Array, device_array_over
 from fuser.runtime.core import native
@@ -88,7 +89,7 @@ class Linker:
         arguments |= constants
         bound = [*(p.entry for p in (*arguments.values(), *kept.values())), scope.scratch.entry]
         entries = numbered([*bound, *assembler.entries])  # type: ignore[list-item]
-        allocations = [_allocation(plan, slot, v, groups) for slot, v in written.items() if slot in kept]
+        allocations = [_allocation(plan, v, groups, self.limits) for slot, v in written.items() if slot in kept]
         prepared = _Prepared(scope.operations, [p.entry for p in arguments.values()])  # type: ignore[misc]
         program = native.DeviceProgram(
             len(arguments), len(kept), entries, scratch, prepared.by_value, prepared, GRAPH_FROM, GRAPH_TO
@@ -194,9 +195,12 @@ def _runs(groups: Sequence[FusionGroup], limits: FusionLimits) -> Iterator[tuple
         yield native_run, list(found)
 
 
-def _allocation(plan: Plan, slot: int, var: Var, groups: Sequence[FusionGroup]) -> Allocation:
-    group = next(g for g in groups if var in g.graph.outvars)
-    label = next((f"{line}" for line in lines(group, [var]) if line), "")
-    reuse = plan.reuse.get(slot) if not group.bodies else None
-    inner = {plan.slot_of[v] for g in groups for v in g.graph.outvars if isinstance(v, Var)}
-    return Allocation(slot, var.aval.shape, var.aval.dtype, None if reuse in inner else reuse, None, label)
+def _allocation(plan: Plan, var: Var, groups: Sequence[FusionGroup], limits: FusionLimits) -> Allocation:
+    makers = {plan.slot_of[v]: g for g in groups for v in g.graph.outvars if isinstance(v, Var)}
+    own = first = plan.slot_of[var]
+    label = next((f"{line}" for line in lines(makers[own], [var]) if line), "")
+    before = changes(plan, limits)
+    while before.get(first) in makers:  # it lies where steps have gone on up to it
+        first = before[first]
+    reuse = plan.reuse.get(first) if not makers[first].bodies or first in before else None
+    return Allocation(own, var.aval.shape, var.aval.dtype, None if reuse in makers else reuse, None, label)
