@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Part, Range, code, joined
-from fuser.backends.c.schedules import masking
+from fuser.backends.c.schedules import masking, uniform_tests
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import ZERO
 from fuser.ir.scalar import Scalar
@@ -66,6 +66,8 @@ def write(writer: InnerReduction, run: Run, found: list[Piece], clauses: Mapping
         end: Part = (
             writer.extents[run.axis] if whole else writer.sizes(("to", run.axis, piece.last + 1), piece.last + 1)
         )
+        if piece.last - piece.first >= NARROW:  # what was asked of each element may now be the same for the whole piece
+            uniform_tests.compute(writer, piece.nodes)
         for number, span in enumerate(_spans(writer, run, piece, (begin, end))):
             with writer.scope():
                 if number:
