@@ -423,16 +423,8 @@ def _small_products(l: Library, random: np.random.Generator, number: int) -> Pro
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
 
 
-def _nested_loops(l: Library, random: np.random.Generator, number: int) -> Program:
-    n = near(random, of(number, (1_000, 3_000, 300)))
-    sorting = np.arange(n, dtype=np.float32) + normal(random, n) * 3
-    pairs = random.integers(0, n, (n // 2, 2)).astype(np.int32)
-    keys = random.random(n).astype(np.float32)
-    side = near(random, 200)
-    a, costs = (
-        normal(random, side, side) + side * np.eye(side, dtype=np.float32),
-        random.random((side, side)).astype(np.float32),
-    )
+def _sorting_loops(l: Library, n: int) -> tuple[Callable[..., Any], ...]:
+    """Insertion sort, pushes into a heap, and passes of bubble sort, of n numbers."""
 
     def insertion(x: Any) -> Any:
         def insert(i: Any, x: Any) -> Any:
@@ -447,15 +439,6 @@ def _nested_loops(l: Library, random: np.random.Generator, number: int) -> Progr
 
         return l.lax.fori_loop(1, n, insert, x)
 
-    def joined(pairs: Any) -> Any:
-        def root(parents: Any, i: Any) -> Any:
-            return l.lax.while_loop(lambda i: parents[i] != i, lambda i: parents[i], i)
-
-        def join(parents: Any, pair: Any) -> tuple[Any, None]:
-            return parents.at[root(parents, pair[0])].set(root(parents, pair[1])), None
-
-        return l.lax.scan(join, l.np.arange(n, dtype="int32"), pairs)[0]
-
     def heap(keys: Any) -> Any:
         def push(i: Any, heap: Any) -> Any:
             def up(c: Any) -> Any:
@@ -468,6 +451,36 @@ def _nested_loops(l: Library, random: np.random.Generator, number: int) -> Progr
             return l.lax.while_loop(later, up, (heap.at[i].set(keys[i]), i))[0]
 
         return l.lax.fori_loop(0, n, push, l.np.full(n, np.inf, "float32"))
+
+    def bubbled(x: Any) -> Any:
+        def swap(j: Any, x: Any) -> Any:
+            a, b = x[j], x[j + 1]
+            return x.at[j].set(l.np.minimum(a, b)).at[j + 1].set(l.np.maximum(a, b))
+
+        return l.lax.fori_loop(0, 20, lambda i, x: l.lax.fori_loop(0, n - 1 - i, swap, x), x)
+
+    return insertion, heap, bubbled
+
+
+def _table_loops(l: Library, n: int, side: int) -> tuple[Callable[..., Any], ...]:
+    """Union-find and a sieve of n numbers, elimination by rows and the cheapest path of a square."""
+
+    def joined(pairs: Any) -> Any:
+        def root(parents: Any, i: Any) -> Any:
+            return l.lax.while_loop(lambda i: parents[i] != i, lambda i: parents[i], i)
+
+        def join(parents: Any, pair: Any) -> tuple[Any, None]:
+            return parents.at[root(parents, pair[0])].set(root(parents, pair[1])), None
+
+        return l.lax.scan(join, l.np.arange(n, dtype="int32"), pairs)[0]
+
+    def sieve(x: Any) -> Any:
+        def strike(p: Any, alive: Any) -> Any:
+            off = lambda c: (c[0].at[c[1]].set(False), c[1] + p)
+            marked = l.lax.while_loop(lambda c: c[1] < n, off, (alive, p * p))[0]
+            return l.np.where(alive[p], marked, alive)
+
+        return l.lax.fori_loop(2, int(n**0.5) + 1, strike, x > -1)
 
     def elimination(a: Any) -> Any:
         def column(k: Any, a: Any) -> Any:
@@ -489,21 +502,19 @@ def _nested_loops(l: Library, random: np.random.Generator, number: int) -> Progr
 
         return l.lax.fori_loop(1, side, row, costs)
 
-    def sieve(x: Any) -> Any:
-        def strike(p: Any, alive: Any) -> Any:
-            off = lambda c: (c[0].at[c[1]].set(False), c[1] + p)
-            marked = l.lax.while_loop(lambda c: c[1] < n, off, (alive, p * p))[0]
-            return l.np.where(alive[p], marked, alive)
+    return joined, sieve, elimination, path
 
-        return l.lax.fori_loop(2, int(n**0.5) + 1, strike, x > -1)
 
-    def bubbled(x: Any) -> Any:
-        def swap(j: Any, x: Any) -> Any:
-            a, b = x[j], x[j + 1]
-            return x.at[j].set(l.np.minimum(a, b)).at[j + 1].set(l.np.maximum(a, b))
-
-        return l.lax.fori_loop(0, 20, lambda i, x: l.lax.fori_loop(0, n - 1 - i, swap, x), x)
-
+def _nested_loops(l: Library, random: np.random.Generator, number: int) -> Program:
+    n = near(random, of(number, (1_000, 3_000, 300)))
+    sorting = np.arange(n, dtype=np.float32) + normal(random, n) * 3
+    pairs = random.integers(0, n, (n // 2, 2)).astype(np.int32)
+    keys = random.random(n).astype(np.float32)
+    side = near(random, 200)
+    a = normal(random, side, side) + side * np.eye(side, dtype=np.float32)
+    costs = random.random((side, side)).astype(np.float32)
+    insertion, heap, bubbled = _sorting_loops(l, n)
+    joined, sieve, elimination, path = _table_loops(l, n, side)
     forms: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = [
         ("insertion sort", insertion, (sorting,)),
         ("union-find", joined, (pairs,)),

@@ -57,11 +57,14 @@ def reads_window(eqn: Eqn) -> bool:
 
 
 def _made_here(operand: Operand, rewriter: Rewriter) -> bool:
-    """Whether what small updates made `operand` of is no argument, which could be written in place, but computed too: reading it
-    as it was would keep two arrays."""
-    while (update := rewriter.producer(operand, dynamic_update_slice_p)) is not None and _small(update):
+    """Whether an array is computed here and then changed by a few small updates. It cannot be written in the memory of an argument, and a
+    read of it as it was before would keep a second array beside the updated one."""
+    for _ in range(LONGEST):
+        update = rewriter.producer(operand, dynamic_update_slice_p)
+        if update is None or not _small(update):
+            return isinstance(operand, Var) and operand in rewriter.producers
         operand = update.invars[0]
-    return isinstance(operand, Var) and operand in rewriter.producers
+    return False
 
 
 def _small(update: Eqn) -> bool:
