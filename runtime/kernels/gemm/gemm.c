@@ -23,7 +23,8 @@ static void one(const job *j, int threads) {
   else if (is_flat(j)) flat_product(j, threads);
   else packed_product(j, threads);
 #else
-  if (is_vector(j)) vector_product(j, threads);
+  if (is_tiled(j)) tiled_product(j, threads);
+  else if (is_vector(j)) vector_product(j, threads);
   else if (is_inner(j)) inner_product(j, threads);
   else if (is_inner_of_few(j)) inner_product_of_few(j, threads);
   else if (is_turned_direct(j)) turned_product(j, threads);

@@ -15,4 +15,5 @@
 #include "../gemm/gemv.c"
 #include "../gemm/inner.c"
 #include "../gemm/narrow.c"
+#include "../gemm/matrix_unit.c"
 #include "../gemm/gemm.c"

@@ -1,4 +1,5 @@
 // Products of bfloat16, whose sums are of float32, as `on_demand.gemm_text` writes them.
+#define TILE_DOT "tdpbf16ps"
 #define IN uint16_t
 #define T float
 #define OUT uint16_t

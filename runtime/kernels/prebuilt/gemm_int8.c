@@ -1,6 +1,7 @@
 // Products of int8, whose sums and results are int32, as `on_demand.gemm_text` writes them.
 #define PAIRED
 #define FOURFOLD
+#define TILE_DOT "tdpbssd"
 #define IN int8_t
 #define T int32_t
 #define OUT int32_t

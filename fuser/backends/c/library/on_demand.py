@@ -18,7 +18,7 @@ from fuser.backends.c.control_flow import interrupt
 from fuser.backends.c.function import spelt
 from fuser.backends.c.library import fourier, lapack, prebuilt
 from fuser.ir.graph import Eqn
-from fuser.ir.types import BOOL, FLOATS, SMALL, is_complex
+from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex
 from fuser.runtime import foreign, sources, toolchain
 from fuser.runtime.core import native
 
@@ -85,8 +85,13 @@ PARTS = (
     "gemv",
     "inner",
     "narrow",
+    "matrix_unit",
     "gemm",
 )  # of the text, in gemm/
+
+
+# The instruction of a processor's matrix unit for operands of a dtype, whose sums have 32 bits.
+MATRIX_UNIT = {np.dtype("int8"): "tdpbssd", np.dtype("uint8"): "tdpbuud", bfloat16: "tdpbf16ps"}
 
 
 def gemm_text(operand: np.dtype, out: np.dtype) -> str:
@@ -99,7 +104,9 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
     same = f"#define SAME {int(operand == wide)}\n#define WHOLE {int(out == wide)}\n"
     small = operand in map(np.dtype, ("int8", "uint8", "int16")) and wide == np.int32
     paired = "#define PAIRED\n" * small + "#define FOURFOLD\n" * (small and operand.itemsize == 1)
-    types = f"{paired}#define IN {spell.storage(operand)}\n#define T {spell.local(wide)}\n#define OUT {spell.storage(out)}\n"
+    dot = MATRIX_UNIT.get(operand) if wide.itemsize == 4 else None
+    unit = f'#define TILE_DOT "{dot}"\n' if dot else ""
+    types = f"{paired}{unit}#define IN {spell.storage(operand)}\n#define T {spell.local(wide)}\n#define OUT {spell.storage(out)}\n"
     needs = f"#include <stdint.h>\n{helpers}" if helpers else ""
     body = "\n".join(sources.read(f"gemm/{name}.c") for name in PARTS)
     return f"{types}{same}{conversions}{needs}{body}"
