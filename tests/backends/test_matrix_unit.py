@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fuser
+import fuser.lax
 import fuser.numpy as fnp
 from fuser import config
 from fuser.backends.c.library.on_demand import gemm_text
@@ -107,6 +108,28 @@ def test_bits_do_not_depend_on_threads_layouts_and_epilogues(kind: str, shape: t
         np.testing.assert_array_equal(np.asarray(turned(a, np.ascontiguousarray(b.T))), expected)
         np.testing.assert_array_equal(np.asarray(after(a, b)), np.abs(expected) + 1)
     config.update("threads", before)
+
+
+@pytest.mark.parametrize("kind", ["int8", "bfloat16"])
+@pytest.mark.parametrize("numbers", [("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC")], ids=str)
+@pytest.mark.parametrize("strides, dilation, channels", [((1, 1), 1, 64), ((2, 1), 1, 3), ((1, 1), 2, 17)])
+def test_convolutions_read_windows_where_they_lie(kind, numbers, strides, dilation, channels) -> None:
+    """As convolutions of int32, or of float32, which no matrix unit has."""
+    rng = np.random.default_rng(0)
+    image, kernel = (2, channels, 19, 23), (40, channels, 3, 3)
+    if numbers[0] == "NHWC":
+        image, kernel = (2, 19, 23, channels), (3, 3, channels, 40)
+    x, w = operand(rng, kind, image), operand(rng, kind, kernel)
+    wide = np.float32 if kind == "bfloat16" else np.int32
+
+    @fuser.jit(backend="c")
+    def convolved(x, w):
+        dilated = (dilation, dilation)
+        return fuser.lax.conv_general_dilated(
+            x, w, strides, "SAME", None, dilated, dimension_numbers=numbers, preferred_element_type=wide
+        )
+
+    np.testing.assert_allclose(convolved(x, w), convolved(x.astype(wide), w.astype(wide)), rtol=1e-4, atol=1e-3)
 
 
 def test_batches() -> None:

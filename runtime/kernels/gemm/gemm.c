@@ -18,7 +18,8 @@
 
 static void one(const job *j, int threads) {
 #ifdef BY_TABLES
-  if (is_deep(j)) deep_product(j, threads);
+  if (is_tiled(j)) tiled_product(j, threads);
+  else if (is_deep(j)) deep_product(j, threads);
   else if (is_narrow(j)) narrow_product(j, threads);
   else if (is_flat(j)) flat_product(j, threads);
   else packed_product(j, threads);

@@ -2,7 +2,7 @@
 // programs use it, which is found out at run time. A tile of the unit has 16 lines of 64 bytes: of A 16 rows of a BLOCK_K of the
 // depth, of B 16 steps of it, each with the elements that make 32 bits (PER) of 16 columns. Sums go along the depth in blocks, so
 // they do not depend on the number of threads. The unit takes subnormal numbers of bfloat16, and sums that are, for zero.
-#if defined(TILE_DOT) && !defined(BY_TABLES) && defined(__AVX512BW__) && defined(__linux__) && defined(__GNUC__) && __GNUC__ >= 11
+#if defined(TILE_DOT) && defined(__AVX512BW__) && defined(__linux__) && defined(__GNUC__) && __GNUC__ >= 11
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -56,58 +56,102 @@ INLINE void turn_lines(line *v) {  // a square of 16 lines
   }
 }
 
-// Lines along the depth, `apart` one from the next, of which there are `lines` with k elements each; zeros beyond.
-INLINE void lines_along(const IN *from, int64_t apart, int64_t lines, int64_t k, line *v) {
-  const __mmask64 there = k >= BLOCK_K ? ~0ull : (1ull << k * sizeof(IN)) - 1;
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) v[i] = i < lines ? (line)_mm512_maskz_loadu_epi8(there, from + i * apart) : (line){0};
+// An operand, whose lines are rows of A or columns of B: where a line and an element of the depth lie, by strides or by tables.
+#ifdef BY_TABLES
+typedef const int64_t *offsets;
+#define OFFSET(of, n) (of)[n]
+#define RUN_OF(of, n) run_of(of, n)
+#define BEYOND(of, n) ((of) + (n))
+#else
+typedef int64_t offsets;
+#define OFFSET(of, n) ((n) * (of))
+#define RUN_OF(of, n) ((of) == 1 ? (n) : 1)  // elements that lie together from the first one on
+#define BEYOND(of, n) (of)
+#endif
+typedef struct {
+  const IN *base;
+  offsets line, depth;
+} operand;
+
+static inline operand beyond(operand o, int64_t lines, int64_t deep) {
+#ifdef BY_TABLES
+  return (operand){o.base, o.line + lines, o.depth + deep};
+#else
+  return (operand){o.base + lines * o.line + deep * o.depth, o.line, o.depth};
+#endif
 }
 
-// Steps of the depth, `apart` one element from the next, of n neighbours: PER elements of each, side by side.
-INLINE void steps_across(const IN *from, int64_t apart, int64_t n, int64_t k, line *v) {
-  const __mmask16 there = n >= 16 ? 0xffff : (1u << n) - 1;
+static inline int64_t runs_of(offsets of, int64_t n) {
+  int64_t runs = 0;
+  for (int64_t x = 0; x < n; ++runs) x += RUN_OF(BEYOND(of, x), n - x);
+  return runs;
+}
+
+// Lines of a block of the depth, of which there are n with k elements each; zeros beyond. What lies together is read at once.
+INLINE void lines_along(operand o, int64_t n, int64_t k, line *v) {
 #pragma GCC unroll 16
-  for (int s = 0; s < 16; ++s) {
-    v[s] = (line){0};
-#pragma GCC unroll 4
-    for (int u = 0; u < PER; ++u)
-      if (s * PER + u < k) {
-        const IN *const row = from + (s * PER + u) * apart;
-        const __m512i wide = sizeof(IN) == 1 ? _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(there, row))
-                                             : _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row));
-        v[s] |= (line)wide << 8 * (int)sizeof(IN) * u;
-      }
+  for (int i = 0; i < 16; ++i) v[i] = (line){0};
+  for (int64_t first = 0, run; first < k; first += run) {
+    run = RUN_OF(BEYOND(o.depth, first), k - first);
+    const __mmask64 there = (~0ull >> (64 - run * sizeof(IN))) << first * sizeof(IN);
+    const IN *const from = o.base + OFFSET(o.depth, first) - first;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i)
+      if (i < n) v[i] |= (line)_mm512_maskz_loadu_epi8(there, from + OFFSET(o.line, i));
   }
 }
 
-INLINE void lines_anywhere(const IN *from, int64_t apart, int64_t deep, int64_t lines, int64_t k, line *v) {
-  IN all[16][BLOCK_K];
-  memset(all, 0, sizeof(all));
-  for (int64_t i = 0; i < least(lines, 16); ++i)
-    for (int64_t p = 0; p < least(k, BLOCK_K); ++p) all[i][p] = from[i * apart + p * deep];
-  memcpy(v, all, sizeof(all));
+// Steps of a block of the depth, of n lines: PER elements of each, side by side.
+INLINE void steps_across(operand o, int64_t n, int64_t k, line *v) {
+#pragma GCC unroll 16
+  for (int s = 0; s < 16; ++s) v[s] = (line){0};
+  for (int64_t first = 0, run; first < n; first += run) {
+    run = RUN_OF(BEYOND(o.line, first), n - first);
+    const __mmask16 there = ((1u << run) - 1) << first;
+    const IN *const from = o.base + OFFSET(o.line, first) - first;
+#pragma GCC unroll 16
+    for (int s = 0; s < 16; ++s)
+#pragma GCC unroll 4
+      for (int u = 0; u < PER; ++u)
+        if (s * PER + u < k) {
+          const IN *const row = from + OFFSET(o.depth, s * PER + u);
+          const __m512i wide = sizeof(IN) == 1 ? _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(there, row))
+                                               : _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row));
+          v[s] |= (line)wide << 8 * (int)sizeof(IN) * u;
+        }
+  }
 }
 
-// 16 lines of one operand, `apart` one from the next, whose elements along the depth are `deep` apart; turned: steps of them.
-static void pack_tile(const IN *from, int64_t apart, int64_t deep, int64_t lines, int64_t k, int turned, T *to) {
+// Up to 16 lines of a block of the depth; turned: steps of them. Read in the direction in which fewer loads do.
+static void pack_tile(operand o, int64_t lines, int64_t k, int is_turned, T *to) {
   line v[16];
-  const int across = deep != 1 && apart == 1;
-  if (across) steps_across(from, deep, lines, k, v);
-  else if (deep == 1) lines_along(from, apart, lines, k, v);
-  else lines_anywhere(from, apart, deep, lines, k, v);
-  if (across != turned) turn_lines(v);
+  const int64_t n = least(lines, 16), deep = least(k, BLOCK_K);
+  const int across = 16 * runs_of(o.depth, deep) > 2 * BLOCK_K * runs_of(o.line, n);
+  if (across) steps_across(o, n, deep, v);
+  else lines_along(o, n, deep, v);
+  if (across != is_turned) turn_lines(v);
   memcpy(to, v, sizeof(v));
 }
 
 // Lines of an operand and k elements of the depth, as panels of two tiles a block: all panels of a block, then the next block.
-static void pack_panels_of(const IN *from, int64_t apart, int64_t deep, int64_t lines, int64_t k, int turned, T *to) {
+static void pack_tiles(operand o, int64_t lines, int64_t k, int is_turned, T *to) {
   const int64_t panel = parts(k, BLOCK_K) * PANEL_BLOCK;
   for (int64_t p = 0; p < k; p += BLOCK_K)
     for (int64_t first = 0; first < lines; first += 16) {
       T *const tile = to + first / PANEL * panel + (p / BLOCK_K * 2 + first / 16 % 2) * (TILE_BYTES / (int)sizeof(T));
-      pack_tile(from + first * apart + p * deep, apart, deep, lines - first, k - p, turned, tile);
+      pack_tile(beyond(o, first, p), lines - first, k - p, is_turned, tile);
     }
 }
+
+#ifdef BY_TABLES
+#define ROWS_OF_A(j) ((operand){(j)->A, (j)->row_of_a, (j)->depth_of_a})
+#define COLUMNS_OF_B(j) ((operand){(j)->B, (j)->column_of_b, (j)->depth_of_b})
+#define LIES_DENSE(j) 0
+#else
+#define ROWS_OF_A(j) ((operand){(j)->A, (j)->ra, (j)->ca})
+#define COLUMNS_OF_B(j) ((operand){(j)->B, (j)->cb, (j)->rb})
+#define LIES_DENSE(j) ((j)->ca == 1)  // whether the unit reads A where it lies
+#endif
 
 // The shapes of the unit's registers: sums 0 to 3, rows of A 4 and 5, steps of B 6 and 7.
 typedef struct {
@@ -197,15 +241,15 @@ static void multiply_panel(rows_of_a a, const T *b, T *c, int64_t ldc, int add, 
 // Elements of packed panels of so many blocks of the depth.
 static inline int64_t panels_of(int64_t lines, int64_t blocks) { return parts(lines, PANEL) * blocks * PANEL_BLOCK; }
 
-// Rows ic to ic + m: packed, or where they lie dense along the depth, the rest of the depth alone.
+// Rows ic to ic + m: packed, or of those that the unit reads where they lie the rest of the depth, which is no whole block.
 static void pack_rows(const job *j, int64_t ic, int64_t m, T *pa) {
-  const int64_t whole = j->ca == 1 ? j->K / BLOCK_K * BLOCK_K : 0, blocks = parts(j->K - whole, BLOCK_K);
-  if (blocks) pack_panels_of(j->A + ic * j->ra + whole * j->ca, j->ra, j->ca, m, j->K - whole, 0, pa);
+  const int64_t whole = LIES_DENSE(j) ? j->K / BLOCK_K * BLOCK_K : 0;
+  if (j->K > whole) pack_tiles(beyond(ROWS_OF_A(j), ic, whole), m, j->K - whole, 0, pa);
 }
 
 static rows_of_a rows_at(const job *j, int64_t ic, int64_t i, const T *pa) {
   const int64_t blocks = j->K / BLOCK_K, rest = j->K % BLOCK_K;
-  if (j->ca != 1) {
+  if (!LIES_DENSE(j)) {
     const char *const panel = (const char *)(pa + panels_of(i, parts(j->K, BLOCK_K)));
     return (rows_of_a){panel, 0, 64, 2 * TILE_BYTES, parts(j->K, BLOCK_K)};
   }
@@ -232,11 +276,17 @@ static void tiled_block(const job *j, const T *pa, const T *pb, int64_t ic, int6
 }
 
 static void pack_columns(const job *j, int64_t jc, int64_t n, T *pb) {
-  pack_panels_of(j->B + jc * j->cb, j->cb, j->rb, n, j->K, 1, pb);
+  pack_tiles(beyond(COLUMNS_OF_B(j), jc, 0), n, j->K, 1, pb);
 }
 
 // What has fewer rows is packed, for which the transposed product is taken if the other lies dense along the depth.
-static int turns_tiled(const job *j) { return j->rb == 1 && j->cb != 1 && j->M < j->N && !j->crosswise; }
+static int turns_tiled(const job *j) {
+#ifdef BY_TABLES
+  return 0;
+#else
+  return j->rb == 1 && j->cb != 1 && j->M < j->N && !j->crosswise;
+#endif
+}
 
 // How a product is cut: rows of a task, columns that are packed together, blocks of the depth, and those that are packed of A.
 typedef struct {
@@ -250,12 +300,12 @@ static void tiled_rows(const job *j, tiling cut, const T *pb, int64_t ic, int64_
   tiled_block(j, pa, pb, ic, m, jc, n);
 }
 
-// Few rows: columns are packed by the thread that uses them, at once.
-static void tiled_columns(const job *j, tiling cut, int64_t jc) {
+// Few rows, which are packed: columns are, by the thread that uses them at once.
+static void tiled_columns(const job *j, tiling cut, const T *pa, int64_t jc) {
   const int64_t n = least(cut.together, j->N - jc);
   T *const pb = room(PACKED_B, panels_of(n, cut.blocks));
   pack_columns(j, jc, n, pb);
-  tiled_rows(j, cut, pb, 0, jc, n);
+  tiled_block(j, pa, pb, 0, j->M, jc, n);
 }
 
 static void tiled_strip(const job *j, tiling cut, int threads, int64_t jc, int64_t n) {
@@ -279,18 +329,19 @@ static void tiled_product(const job *given, int threads) {
   const int64_t blocks = parts(j->K, BLOCK_K), bytes = blocks * 64 * PANEL;
   const int64_t strip = most(1, STRIP / bytes) * PANEL, together = most(LEAST_TOGETHER, PACKED_TOGETHER / bytes) * PANEL;
   const int64_t even = parts(parts(j->M, threads > 1 ? 2 * threads : 1), PANEL) * PANEL;
-  tiling cut = {least(least(most(1, RESIDENT / bytes) * PANEL, even), MOST_ROWS), together, blocks, j->ca == 1 ? 1 : blocks};
+  tiling cut = {least(least(most(1, RESIDENT / bytes) * PANEL, even), MOST_ROWS), together, blocks, LIES_DENSE(j) ? 1 : blocks};
   if (j->M > FEW_ROWS) {
     for (int64_t jc = 0; jc < j->N; jc += strip) tiled_strip(j, cut, threads, jc, least(strip, j->N - jc));
     return;
   }
-  cut.mc = FEW_ROWS;
+  T *const pa = room(PACKED_A, panels_of(j->M, cut.packed));
+  pack_rows(j, 0, j->M, pa);
   if (threads > 1) {
     cut.together = least(together, parts(parts(j->N, threads), PANEL) * PANEL);
     #pragma omp parallel for num_threads(threads) schedule(dynamic)
-    for (int64_t jc = 0; jc < j->N; jc += cut.together) tiled_columns(j, cut, jc);
+    for (int64_t jc = 0; jc < j->N; jc += cut.together) tiled_columns(j, cut, pa, jc);
   } else
-    for (int64_t jc = 0; jc < j->N; jc += together) tiled_columns(j, cut, jc);
+    for (int64_t jc = 0; jc < j->N; jc += together) tiled_columns(j, cut, pa, jc);
 }
 #else
 #define is_tiled(j) 0
