@@ -99,8 +99,7 @@ INSIDE void store_part(T *p, vec v, lanes n) {
 #endif
 
 // out[p][x] = in[x][p] for a square of VL, rows of both some way apart; or of columns anywhere, the first n of each.
-#if SAME && defined(__AVX512F__)
-#define SQUARES 1
+#if defined(__AVX512F__)
 typedef __typeof__((vec){0} < (vec){0}) comparison;
 INSIDE void turn(vec *v, int lines) {  // `lines` vectors, a power of 2 of them, whose lanes are squares side by side
 #pragma GCC unroll 4
@@ -116,6 +115,9 @@ INSIDE void turn(vec *v, int lines) {  // `lines` vectors, a power of 2 of them,
       }
   }
 }
+#endif
+#if SAME && defined(__AVX512F__)
+#define SQUARES 1
 INSIDE void transpose(const T *in, int64_t from, T *out, int64_t to) {
   vec v[VL];
 #pragma GCC unroll 16
@@ -256,7 +258,7 @@ typedef struct {
 static inline int in_place(const job *j) { return WHOLE && !j->call && !j->crosswise; }
 
 // out[c][r] = in[r][c] for m rows and n columns.
-#if SQUARES
+#if defined(__AVX512F__)
 static FUSED void transpose_narrow(const T *in, int64_t from, int64_t m, int64_t n, T *out, int64_t to) {
   const int half = VL / 2;
   const lanes first = lanes_of(n), other = first << half;
@@ -278,7 +280,7 @@ static FUSED void transpose_narrow(const T *in, int64_t from, int64_t m, int64_t
 }
 #endif
 static FUSED void transpose_block(const T *in, int64_t from, int64_t m, int64_t n, T *out, int64_t to) {
-#if SQUARES
+#if defined(__AVX512F__)
   if (n <= VL / 2) {
     transpose_narrow(in, from, m, n, out, to);
     return;

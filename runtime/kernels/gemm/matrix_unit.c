@@ -40,22 +40,6 @@ static int is_tiled(const job *j) {
 
 typedef uint32_t line __attribute__((vector_size(64), aligned(1), may_alias));
 
-INLINE void turn_lines(line *v) {  // a square of 16 lines
-  typedef int32_t order __attribute__((vector_size(64)));
-#pragma GCC unroll 4
-  for (int s = 1; s < 16; s *= 2) {
-    order low, high;
-#pragma GCC unroll 16
-    for (int l = 0; l < 16; ++l) low[l] = l & s ? 16 + (l ^ s) : l, high[l] = l & s ? 16 + l : l ^ s;
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i)
-      if (!(i & s)) {
-        const line a = v[i], b = v[i + s];
-        v[i] = __builtin_shuffle(a, b, low), v[i + s] = __builtin_shuffle(a, b, high);
-      }
-  }
-}
-
 // An operand, whose lines are rows of A or columns of B: where a line and an element of the depth lie, by strides or by tables.
 #ifdef BY_TABLES
 typedef const int64_t *offsets;
@@ -123,13 +107,13 @@ INLINE void steps_across(operand o, int64_t n, int64_t k, line *v) {
 }
 
 // Up to 16 lines of a block of the depth; turned: steps of them. Read in the direction in which fewer loads do.
-static void pack_tile(operand o, int64_t lines, int64_t k, int is_turned, T *to) {
+static FUSED void pack_tile(operand o, int64_t lines, int64_t k, int is_turned, T *to) {
   line v[16];
   const int64_t n = least(lines, 16), deep = least(k, BLOCK_K);
   const int across = 16 * runs_of(o.depth, deep) > 2 * BLOCK_K * runs_of(o.line, n);
   if (across) steps_across(o, n, deep, v);
   else lines_along(o, n, deep, v);
-  if (across != is_turned) turn_lines(v);
+  if (across != is_turned) turn((vec *)v, 16);
   memcpy(to, v, sizeof(v));
 }
 
@@ -279,12 +263,13 @@ static void pack_columns(const job *j, int64_t jc, int64_t n, T *pb) {
   pack_tiles(beyond(COLUMNS_OF_B(j), jc, 0), n, j->K, 1, pb);
 }
 
-// What has fewer rows is packed, for which the transposed product is taken if the other lies dense along the depth.
+// Whether the transposed product is taken: its rows lie dense along the depth, and few columns are packed instead of them. The
+// result, which is transposed then, must be smaller.
 static int turns_tiled(const job *j) {
 #ifdef BY_TABLES
   return 0;
 #else
-  return j->rb == 1 && j->cb != 1 && j->M < j->N && !j->crosswise;
+  return j->rb == 1 && j->cb != 1 && j->M <= FEW_ROWS && j->M < j->N && j->M * 8 <= j->K * (int64_t)sizeof(IN) && !j->crosswise;
 #endif
 }
 
