@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 import fuser.numpy as fnp
+from fuser.interop.numpy import movement
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.dispatch import implements
-from fuser.interop.numpy import movement
 from fuser.interop.numpy.movement import as_traced
 from fuser.interop.numpy.selected import ALL, Selected
 from fuser.interop.numpy.traced import TracedArray

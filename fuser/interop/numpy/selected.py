@@ -19,7 +19,6 @@ from fuser.ops import elementwise as E
 from fuser.ops import movement as V
 from fuser.trace.core import bind
 
-
 ALL = -1  # dimensions, of positions
 VIEWED = "writing to x[mask], or to a view of it, where both are in use cannot be traced|use .copy()"
 
@@ -119,7 +118,7 @@ def box(along: Mapping[int, Value], shape: Sequence[int]) -> Any:
 def unknown_shape(line: str = "") -> UnsupportedError:
     return untraceable(
         "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the "
-        "same mask, sums, means and extremes of it, and x[mask] = ... are traced, and this is not",
+        "same mask, sums, means and extremes of it, x[mask] = ... and x[mask] as a result are traced, and this is not",
         "use np.where(mask, x, y) or where=mask",
         line,
     )
