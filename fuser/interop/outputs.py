@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fuser.backends.base import Backend
 from fuser.compile import Program
+from fuser.interop.compaction import check_memory, compaction
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.layout import Order
 from fuser.interop.numpy.selected import Selected, unknown_shape
@@ -38,7 +39,9 @@ class Owners:
         self._constants: dict[int, tuple[TracedArray, np.ndarray]] = {}
         owners = [leaf._owner for leaf in results if _has_memory(leaf)]
         self._counts = Counter(map(id, owners))
+        self._selections: dict[int, Output] = {}
         _check_shared(owners)
+        check_memory(results)
 
     def view(self, leaf: TracedArray) -> tuple[int, Any] | None:
         """The position of the array whose memory a result shares, and how it is read; None for one of its own.
@@ -53,6 +56,25 @@ class Owners:
             position = len(self.arrays)
             self.arrays.append(owner)
         return position, leaf.reads()
+
+    def selection(self, leaf: Selected) -> Output:
+        """How to give back what a mask selects: one array for each selection."""
+        if id(leaf) not in self._selections:
+            mask, full, how = compaction(leaf)
+            parts = {"mask": self._part(mask), "full": None if full is None else self._part(full)}
+            self._selections[id(leaf)] = Output("selected", replace(how, **parts))
+        return self._selections[id(leaf)]
+
+    def _part(self, array: TracedArray) -> Output:
+        """An array that a selection is made of: the caller's own where nothing has written to it."""
+        for number, argument in array._context.arguments:
+            if array.value is argument.value and not argument._version and not isinstance(number, Known):
+                return Output("argument", (number, ()))
+        if array.known:
+            return Output("same", np.asarray(array.value))
+        position = next((n for n, other in enumerate(self.arrays) if other.value is array.value), len(self.arrays))
+        self.arrays[position:] = self.arrays[position:] or [array]
+        return Output("view", (position, ()))
 
     def constant(self, owner: TracedArray) -> np.ndarray:
         """The elements, in the order of its memory, of an array that is known; the same ones for all results that are views of it."""
@@ -107,7 +129,7 @@ class Output:
 
     Constants with the same `value` are copied once in a call, and `reads` are made of that.
     "argument": an array of the caller's or a view of it, (number, reads); "view": of a result that several share, (position,
-    reads); "outside": what the guards captured, a position. `aval` is the type of what is computed, `order` that of its axes.
+    reads); "outside": what the guards captured, a position; "selected": a Compaction of other outputs. `aval` is the type of what is computed, `order` that of its axes.
     """
 
     kind: str
@@ -136,7 +158,7 @@ class Output:
 
 def _of_array(context: Context, array: TracedArray, owners: Owners) -> Output:
     if isinstance(array, Selected):
-        raise unknown_shape(array.line)
+        return owners.selection(array)
     aval = ArrayType(array.shape, array.dtype)
     if array.weak in EITHER:
         raise untraceable(
@@ -194,21 +216,26 @@ def runner(
         computed = iter(found)
         copies: dict[int, np.ndarray] = {}
         read: dict[Any, Any] = {}
+
+        def given(output: Output) -> Any:
+            if output.kind == "view":
+                return _view(shared[output.value[0]], output.value[1], read)
+            if output.kind == "argument":
+                where, reads = output.value
+                return _view(leaves[where] if where >= 0 else captured[-1 - where], reads, read)
+            if output.kind == "outside":
+                return captured[first_returned + output.value]
+            if output.kind == "selected":
+                return _selected(output, given, read)
+            return _view(_copied(output, copies), output.reads, read) if output.kind == "copy" else output.value
+
         results = []
         for output, make in zip(outputs, makers):
             if output.computed:
                 value = next(computed)
                 results.append(value if make is None else make(value))
-            elif output.kind == "view":
-                results.append(_view(shared[output.value[0]], output.value[1], read))
-            elif output.kind == "argument":
-                where, reads = output.value
-                results.append(_view(leaves[where] if where >= 0 else captured[-1 - where], reads, read))
-            elif output.kind == "outside":
-                results.append(captured[first_returned + output.value])
             else:
-                constant = output.kind == "copy"
-                results.append(_view(_copied(output, copies), output.reads, read) if constant else output.value)
+                results.append(given(output))
         return tree.unflatten(out_tree, results)
 
     return run
@@ -220,6 +247,15 @@ def _copied(output: Output, copies: dict[int, np.ndarray]) -> Any:
     if array is None:
         array = copies[id(output.value)] = output.value.copy("K")
     return array
+
+
+def _selected(output: Output, given: Callable[[Output], Any], read: dict[Any, Any]) -> Any:
+    """What a mask selects, once in a call for all results that are it."""
+    key = id(output), None
+    if key not in read:
+        how = output.value
+        read[key] = how.result(given(how.mask), None if how.full is None else given(how.full))
+    return read[key]
 
 
 def _view(array: Any, reads: tuple[Callable[[Any], Any], ...], read: dict[Any, Any]) -> Any:

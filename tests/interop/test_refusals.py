@@ -39,11 +39,11 @@ def counts(x: np.ndarray) -> int:
 
 
 def selects(x: np.ndarray) -> np.ndarray:
-    return x[x > 0]
+    return x[x > 0][1:]
 
 
 def finds(x: np.ndarray) -> np.ndarray:
-    return np.nonzero(x > 0)[0]
+    return np.diff(np.nonzero(x > 0)[0])
 
 
 def draws(x: np.ndarray) -> np.ndarray:
@@ -80,15 +80,15 @@ CASES: dict[Callable[..., Any], tuple[type[Exception], str, str]] = {
     ),
     selects: (
         UnsupportedError,
-        "return x[x > 0]",
+        "return x[x > 0][1:]",
         "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the same mask, "
-        "sums, means and extremes of it, and x[mask] = ... are traced, and this is not (LINE); use np.where(mask, x, y) or where=mask",
+        "sums, means and extremes of it, x[mask] = ... and x[mask] as a result are traced, and this is not (LINE); use np.where(mask, x, y) or where=mask",
     ),
     finds: (
         UnsupportedError,
-        "np.nonzero",
+        "np.diff",
         "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the same mask, "
-        "sums, means and extremes of it, and x[mask] = ... are traced, and this is not (LINE); use np.where(mask, x, y) or where=mask",
+        "sums, means and extremes of it, x[mask] = ... and x[mask] as a result are traced, and this is not (LINE); use np.where(mask, x, y) or where=mask",
     ),
     draws: (
         UnsupportedError,

@@ -160,7 +160,7 @@ def _of_selected(x: Selected, parts: tuple[Any, ...]) -> Any:
         taken += part is not None
         kept += number is None
     result = getitem(full, tuple(found))
-    return Selected(TracedArray(x._context, result.lifted()), along=along) if along else result
+    return x.lend(Selected(TracedArray(x._context, result.lifted()), along=along) if along else result)
 
 
 def _end_of(x: Selected, mask: Any, number: int) -> TracedArray:

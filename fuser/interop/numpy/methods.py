@@ -112,9 +112,12 @@ def _in_place(ufunc: np.ufunc) -> Callable[..., Any]:
             ufuncs._check_casting(ufunc, result.dtype, self, "same_kind")
             indexing.write_selected(self.window, self.along, result)
             return self
-        if self.scalar or isinstance(self, Selected):
+        if self.scalar:
             return _weak_result(self, other, result)
         ufuncs._check_casting(ufunc, result.dtype, self, "same_kind")
+        if isinstance(self, Selected):
+            self.replace_by(result)
+            return self
         indexing.setitem(self, Ellipsis, result)
         return self
 

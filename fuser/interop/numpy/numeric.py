@@ -552,7 +552,7 @@ def _refused(name: str, way_out: str) -> Handler:
 
 
 for _name, _way in (
-    *((n, "use np.where(mask, x, y) or where=mask") for n in ("argwhere", "extract", "compress", "trim_zeros")),
+    *((n, "use np.where(mask, x, y) or where=mask") for n in ("trim_zeros",)),
     *(
         (n, "call it before or after the traced function")
         for n in ("unique", "union1d", "intersect1d", "setdiff1d", "setxor1d")
@@ -575,13 +575,6 @@ def _isin(
     dtype = common_dtype(as_traced(context, element), as_traced(context, test_elements))
     x, y = as_traced(context, element).lifted(dtype), as_traced(context, test_elements).lifted(dtype)
     return wrapped(context, fnp.isin(x, y, invert=invert))
-
-
-@implements(np.delete)
-def _delete(context: Context, arr: Any, obj: Any, axis: Any = None) -> TracedArray:
-    if isinstance(obj, TracedArray):
-        obj = obj.__array__()
-    return TracedArray(context, fnp.delete(as_traced(context, arr).lifted(), obj, axis))
 
 
 @implements(np.insert)

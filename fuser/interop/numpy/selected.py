@@ -19,17 +19,20 @@ from fuser.ops import elementwise as E
 from fuser.ops import movement as V
 from fuser.trace.core import bind
 
+ALL = -1  # dimensions, of positions
+VIEWED = "writing to x[mask], or to a view of it, where both are in use cannot be traced|use .copy()"
+
 
 class Selected(TracedArray):
     """All elements, of which those where the mask holds count.
 
     `along` are the masks of one dimension, by the dimension that each selects along; None where a mask of several dimensions selects
-    elements one by one. `position` are, of the positions that `np.where(mask)` gives, the mask, the dimension along which they count,
-    and the value that they had. `window` is the view, of the array sliced, that a slice is part of; what is computed from such a slice
-    has no window.
+    elements one by one. `position` are, of the positions that `np.where(mask)` gives, the mask, the dimension along which they count
+    (or ALL of them, as columns) and the value that they had. `window` is the view, of the array sliced, that a slice is part of; what is
+    computed from such a slice has no window. `owner` is the selection whose memory this one is a view of in NumPy, or itself.
     """
 
-    __slots__ = ("_mask", "along", "line", "position", "window")
+    __slots__ = ("_mask", "along", "line", "owner", "position", "window")
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Selected(TracedArray):
         self.along = {0: mask} if along is None and full.ndim == 1 else along
         self._mask = mask
         self.position: tuple[TracedArray, int, Value] | None = None
+        self.owner: Selected = self
         self.window = full if view else None
         if view:
             self._base, self._view = full._base, full._view
@@ -81,6 +85,20 @@ class Selected(TracedArray):
         full: Any = self.full()
         return np.where(TracedArray(self._context, self.mask), full, np.zeros((), full.dtype))  # type: ignore[call-overload,no-any-return,return-value]
 
+    def lend(self, view: TracedArray) -> TracedArray:
+        """A view of this, neither of which may be written to from now on."""
+        if not view.scalar:
+            self._guard = view._guard = VIEWED
+        if isinstance(view, Selected):
+            view.owner = self.owner
+        return view
+
+    def replace_by(self, result: Selected) -> None:
+        """Write `result`, of which the same elements count, to this."""
+        if result.value.shape != self.value.shape:
+            raise unknown_shape()
+        self.write(result.lifted(self.dtype))
+
     def alike(self, full: TracedArray) -> Selected:
         """Others of which the same are selected."""
         return Selected(full, self.mask) if self.along is None else Selected(full, along=self.along)
@@ -100,7 +118,7 @@ def box(along: Mapping[int, Value], shape: Sequence[int]) -> Any:
 def unknown_shape(line: str = "") -> UnsupportedError:
     return untraceable(
         "x[mask] or np.nonzero(mask) with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the "
-        "same mask, sums, means and extremes of it, and x[mask] = ... are traced, and this is not",
+        "same mask, sums, means and extremes of it, x[mask] = ... and x[mask] as a result are traced, and this is not",
         "use np.where(mask, x, y) or where=mask",
         line,
     )
