@@ -15,6 +15,7 @@ from fuser.legalise.attention import with_attention
 from fuser.legalise.attention_recomputation import with_recomputed_scores
 from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
+from fuser.legalise.complex_reductions import with_complex_reductions
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
 from fuser.legalise.gemv_to_reduce import with_vectors_as_sums
@@ -44,6 +45,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None, donated
     loops = LoopForms(backend) if loops is None else loops
     graph = with_window_writes(with_updates_in_place(graph, donated, limits), donated, limits)
     graph = expanded(graph, limits.natives)
+    graph = with_complex_reductions(graph, backend.supports)
     graph = with_rows_in_place(graph, donated, limits)
     if grouped_matmul_p in limits.calls:
         graph = with_grouped_products(graph, backend.supports)
