@@ -23,6 +23,7 @@ from fuser.legalise.grouped_products import with_grouped_products
 from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
+from fuser.legalise.narrow_operands import with_narrow_operands
 from fuser.legalise.product_order import with_ordered_products
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.solve_order import with_columns
@@ -57,6 +58,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None, donated
         graph = with_attention(with_recomputed_scores(graph, backend.supports), backend.supports)
     if limits.gemv_as_sums:
         graph = with_vectors_as_sums(graph)
+    graph = with_narrow_operands(graph, limits.target)
     if limits.control:
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
