@@ -15,6 +15,7 @@ from fuser.legalise.attention import with_attention
 from fuser.legalise.attention_recomputation import with_recomputed_scores
 from fuser.legalise.block_kernels import with_elementwise_neighbours
 from fuser.legalise.complex_dots import with_real_dots
+from fuser.legalise.complex_reductions import with_complex_reductions
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
 from fuser.legalise.gemv_to_reduce import with_vectors_as_sums
@@ -22,6 +23,7 @@ from fuser.legalise.grouped_products import with_grouped_products
 from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
+from fuser.legalise.narrow_operands import with_narrow_operands
 from fuser.legalise.product_order import with_ordered_products
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.solve_order import with_columns
@@ -44,6 +46,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None, donated
     loops = LoopForms(backend) if loops is None else loops
     graph = with_window_writes(with_updates_in_place(graph, donated, limits), donated, limits)
     graph = expanded(graph, limits.natives)
+    graph = with_complex_reductions(graph, backend.supports)
     graph = with_rows_in_place(graph, donated, limits)
     if grouped_matmul_p in limits.calls:
         graph = with_grouped_products(graph, backend.supports)
@@ -55,6 +58,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None, donated
         graph = with_attention(with_recomputed_scores(graph, backend.supports), backend.supports)
     if limits.gemv_as_sums:
         graph = with_vectors_as_sums(graph)
+    graph = with_narrow_operands(graph, limits.target)
     if limits.control:
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))

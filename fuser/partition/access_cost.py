@@ -18,6 +18,7 @@ from fuser.partition.axis_matching import match
 from fuser.partition.candidate import Candidate, Uses, vector_axes, within
 from fuser.partition.group import FUSIBLE, Kind
 
+GATHERED = 4  # bytes of the smallest elements that an instruction gathers
 MOST_ARRAYS = 24  # of kernels without reduced axes, beyond which they are not looked through
 ACROSS = {True: "across memory", False: "in tiles beside what lies in another order"}
 Access = tuple[Var, tuple[Axis | None, ...]]
@@ -25,6 +26,8 @@ Access = tuple[Var, tuple[Axis | None, ...]]
 
 def access_blocker(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None:
     """Why one kernel of `a` and `b`, which may share one, would take longer than two; None where it would not."""
+    if b.kind is Kind.LOOP and a.kind is Kind.ELEMENTWISE:
+        return _narrow_operands(a, b, target)
     if a.kind not in FUSIBLE or b.kind not in FUSIBLE or b.opaque.keys() & a.produced:
         return None
     if (reason := _in_turn(a, b, target)) is not None:
@@ -77,6 +80,30 @@ def _in_turn(a: Candidate, b: Candidate, target: Target) -> str | None:
     if lost <= saved:
         return None
     return f"what is reduced beside a prefix scan is done one number after the other, which costs {duration(lost)} and saves {duration(saved)}"
+
+
+def narrow_crossing(elements: int, itemsize: int, stored: int, target: Target) -> tuple[float, float] | None:
+    """What lanes lose that read so many elements each far from its neighbour's, where no instruction gathers them, and what storing
+    `stored` bytes in the lanes' order takes, in seconds; None where the first is no more."""
+    if itemsize >= GATHERED or not target.tiled:
+        return None
+    lost, copied = elements * target.strided, target.launch + elements * target.tiled + target.move(2 * stored)
+    return (lost, copied) if lost > copied else None
+
+
+def _narrow_operands(a: Candidate, b: Candidate, target: Target) -> str | None:
+    """Why a loop `b` would take longer if its lanes read what `a` reads, for a value whose elements lie along them."""
+    for value in b.inputs & a.produced & a.layout.keys():
+        lane = next((x for x in reversed(a.layout[value]) if x is not None), None)
+        for var, several in a.reads.items():
+            along = [vector_axes(axes, target) for axes in several]
+            if not any(lane in axes and axes[-1] is not lane for axes in along):
+                continue
+            price = narrow_crossing(var.aval.size, var.aval.dtype.itemsize, value.aval.nbytes, target)
+            if price is not None:
+                lost, stored = map(duration, price)
+                return f"its lanes would read elements of less than {GATHERED} bytes across memory, which costs {lost}, storing what they are read for {stored}"
+    return None
 
 
 def strided(accesses: Iterable[Access], target: Target) -> float:

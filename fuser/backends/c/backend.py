@@ -143,9 +143,11 @@ def _complex_reason(eqn: Eqn) -> str | None:
     """Why an equation of complex numbers is not generated: C has no loops for them that multiply or that scan, and no
     functions but those of `spell`."""
     primitive = eqn.primitive
-    product = primitive.fusion is Fusion.REDUCE and primitive.rule("lower")(**eqn.params)[0] == "prod"
+    combined = primitive.rule("lower")(**eqn.params)[0] if primitive.fusion in (Fusion.REDUCE, Fusion.SCAN) else None
+    if combined == ("prod" if primitive.fusion is Fusion.REDUCE else "sum"):
+        return f"complex {primitive} takes several operations"  # `legalise.complex_reductions` writes them
     missing = primitive.fusion is Fusion.ELEMENTWISE and lowered(eqn).op in spell.INEXACT_COMPLEX
-    return f"complex {primitive} runs in NumPy" if primitive.fusion is Fusion.SCAN or product or missing else None
+    return f"complex {primitive} runs in NumPy" if primitive.fusion is Fusion.SCAN or missing else None
 
 
 BACKEND = C()
