@@ -104,7 +104,7 @@ class _Parts(Substitution):
             return [self.store(store)]
         offset, index = self.index(store.offset) * 2, tuple(map(self.index, store.index))
         return [
-            Store(store.param, offset + number, value, (*index, Affine.of(number)) if index else ())
+            Store(store.param, offset + number, value, (*index, Affine.of(number)) if index else (), over=store.over)
             for number, value in enumerate(self.pair(store.value))
         ]
 

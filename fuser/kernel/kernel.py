@@ -61,13 +61,15 @@ class ReductionSpec:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Write `value` to parameter `param` at `offset`; `index` as in Access. With `total` the values of all rows are summed."""
+    """Write `value` to parameter `param` at `offset`; `index` as in Access. With `total` the values of all rows are summed. What it
+    writes may be the memory of parameter `over`, which no later sweep reads."""
 
     param: int
     offset: Affine
     value: Scalar
     index: tuple[Affine, ...] = ()
     total: ReductionSpec | None = None
+    over: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

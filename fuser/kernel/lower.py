@@ -6,7 +6,7 @@ one sweep share one run over the reduced axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from fuser.config import config
@@ -22,6 +22,7 @@ from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Swe
 from fuser.kernel.operands import computed, in_order, index_axes, operands, own_axes
 from fuser.ops.dynamic import starts_within
 from fuser.ops.window_write import write_window_p
+from fuser.partition.changed_operands import windows
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup
 from fuser.partition.update_frames import Box, frame, place, update_of
@@ -69,7 +70,9 @@ def _into(demand: Demand, update: Eqn, param: int) -> Store:
     read: Callable[[int, Index], Scalar] = lambda n, at: demand.value(update.invars[n], at, None)
     starts = starts_within(read, 2, result.aval.shape, value.aval.shape)
     index = tuple(at + first for at, first in zip(own, starts, strict=True))
-    return Store(param, linearise(index, result.aval.shape), demand.value(value, own, None), index)
+    over = next((array for array, eqn in windows(demand.group) if eqn is update), None)
+    changed = None if over is None else demand.params[over]
+    return Store(param, linearise(index, result.aval.shape), demand.value(value, own, None), index, over=changed)
 
 
 def _frame(demand: Demand, update: Eqn, param: int, box: Box) -> Kernel:
@@ -176,17 +179,26 @@ class Sweeping:
                 self._visit(node)
         reductions = [n for n in self.order if n.op == "reduction"]
         sweep_of = {reduction: self.level[reduction] - 1 for reduction in reductions}
-        last = max([self.level[s.value] for s in stores] + [0])
+        reads = [(sweep_of[f], f.args[0]) for f in reductions] + [(self.level[s.value], s.value) for s in stores]
+        sweep_at = {s: max([self.level[s.value], *self._reading(s.over, reads)]) for s in stores}
+        last = max([*sweep_at.values(), 0])
         sweeps = []
         row_done: set[Scalar] = set()
         for number in range(last + 1):
             here = [f for f in reductions if sweep_of[f] == number]
-            column_stores = [s for s in stores if self._by_column(s) and self.level[s.value] == number]
-            row_stores = [s for s in stores if not self._by_column(s) and self.level[s.value] == number]
+            written = [s for s in stores if sweep_at[s] == number]
+            column_stores = [s for s in written if self._by_column(s)]
+            row_stores = [s for s in written if not self._by_column(s)]
             body = self._needed([f.args[0] for f in here] + [s.value for s in column_stores])
             row = self._row_nodes(body, here, column_stores, row_stores, row_done)
             sweeps.append(Sweep(row, tuple(row_stores), body, tuple(here), tuple(column_stores)))
         return self._keep(sweeps)
+
+    def _reading(self, param: int | None, roots: list[tuple[int, Scalar]]) -> Iterator[int]:
+        """Of the roots, each with its sweep, the sweeps of those that read a parameter."""
+        for number, root in roots if param is not None else ():
+            if any(node.op == "load" and node.attr.param == param for node in self._needed([root])):
+                yield number
 
     def _by_column(self, store: Store) -> bool:
         return self.varies[store.value] or bool(index_axes(store.offset) & self.reduced)

@@ -49,7 +49,7 @@ class Substitution:
 
     def store(self, store: Store) -> Store:
         index = tuple(map(self.index, store.index))
-        return Store(store.param, self.index(store.offset), self.node(store.value), index, store.total)
+        return Store(store.param, self.index(store.offset), self.node(store.value), index, store.total, store.over)
 
     def index(self, index: Affine) -> Affine:
         """An index with its axes replaced; the same object where it has none of them."""

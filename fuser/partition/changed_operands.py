@@ -105,7 +105,8 @@ def _is_same(view: View, group: FusionGroup, result: Var) -> bool:
 
 
 def _read_where_written(group: FusionGroup, write: Eqn) -> bool:
-    """Whether a kernel that writes a window reads nothing of the array but that window, each element before it is written, if anything."""
+    """Whether a kernel that writes a window reads nothing of the array but that window, if anything, and each element of it by the iteration
+    that writes it, and no other one: others may run at any time."""
     views = Views(group.graph.eqns)
     array, value = views(write.invars[0]).source, write.invars[1]
     for eqn in group.graph.eqns:
@@ -113,6 +114,8 @@ def _read_where_written(group: FusionGroup, write: Eqn) -> bool:
             continue
         own = group.layout.get(eqn.outvars[0])
         if not reads_window(eqn, write) or own is None or own != group.layout.get(value):  # type: ignore[arg-type]
+            return False
+        if {*group.parallel, *group.reduced} - {*own}:
             return False
     return not any(isinstance(v, Var) and views(v).source is array for v in group.graph.outvars)
 

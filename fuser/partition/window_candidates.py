@@ -61,7 +61,24 @@ def blocker(a: Candidate, b: Candidate, uses: Uses) -> str | None:
         return "it reads an array that is changed before it writes a part of it, so that the array would be copied"
     if b.inputs.intersection(a.windows.values()) or not all(_read_there(a, b, out) for out in b.windows):
         return "it writes a part of an array of which the other reads other elements, so that the array would be copied"
+    if not _once(a, b):
+        return "it writes a part of an array that other iterations of the kernel read there, so that the array would be copied"
     return None
+
+
+def _once(a: Candidate, b: Candidate) -> bool:
+    """Whether each element of an array that both together read where they write it is one iteration's."""
+    mapping = match(a, b)
+    axes = len(a.axes) + sum(axis not in mapping for axis in b.axes)
+    eqns = (*a.eqns, *b.eqns)
+    for candidate in (a, b):
+        for out, array in candidate.windows.items():
+            (write,) = (eqn for eqn in candidate.eqns if eqn.outvars[0] is out)
+            own = candidate.layout.get(write.invars[1])  # type: ignore[arg-type]
+            fewer = own is not None and sum(axis is not None for axis in own) < axes
+            if fewer and any(array in eqn.invars and eqn is not write for eqn in eqns):
+                return False
+    return True
 
 
 def _read_there(a: Candidate, b: Candidate, out: Var) -> bool:

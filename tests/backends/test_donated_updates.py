@@ -23,6 +23,8 @@ pytest.importorskip("triton")
 import fuser
 import fuser.numpy as fnp
 from fuser import lax
+from fuser.backends.triton import BACKEND as TRITON
+from fuser.partition.changed_operands import changed
 from fuser.partition.explain import moved_bytes
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
@@ -144,6 +146,16 @@ def test_only_what_is_given_away_is_written_in_part() -> None:
     of = lambda **how: fuser.jit(lambda x, i, y: x.at[i].set(y), backend="triton", **how).lower(X, np.int32(3), ROW)
     assert "write_window" in of(donate_argnums=0).plan.groups[0].ops
     assert "write_window" not in of().plan.groups[0].ops
+
+
+def test_what_a_kernel_writes_no_other_iteration_of_it_reads() -> None:
+    """Iterations run at any time: in one kernel, the column would be written before others have read it."""
+    make, (x, y) = CASES["column that all iterations read"]
+    plan = fuser.jit(make(fnp, lax), donate_argnums=0, backend="triton").lower(x, y).plan
+    (writer,) = (group for group in plan.groups if "write_window" in group.ops)
+    assert "reduce_sum" not in writer.ops and writer.parallel != () == writer.reduced
+    (narrow,) = (eqn for eqn in writer.graph.eqns if eqn.primitive.name == "write_window")
+    assert [pair[1] for pair in changed(writer, TRITON.limits)] == [narrow.outvars[0]]
 
 
 def test_values_are_those_of_jax_in_the_interpreter() -> None:

@@ -22,6 +22,19 @@ def _into(lib: Any, x: Any, value: Any, *starts: Any) -> Any:
     return lib.dynamic_update_slice(x, value, starts)
 
 
+def _row(lib: Any, x: Any, i: Any) -> Any:
+    return lib.dynamic_slice(x, (i, 0), (1, x.shape[1]))
+
+
+def _normalised(row: Any) -> Any:
+    return row / (row * row).sum(1, keepdims=True)
+
+
+def _column_and_quotients(lib: Any, x: Any, y: Any) -> Any:
+    column = lib.dynamic_slice(x, (0, 3), (len(x), 1))
+    return _into(lib, x, column * 2, 0, 3), y / (y.sum(1, keepdims=True) * (column + 5))
+
+
 def _while(lib: Any, x: Any, m: Any) -> Any:
     step = lambda c: (c[0] + 1, c[1].at[c[0] * 2].set(c[1][c[0]] @ m))
     return lib.while_loop(lambda c: c[0] < 20, step, (0, x))[1]
@@ -70,6 +83,14 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "update that is moved inside": (lambda np_, lib: lambda x, y: _into(lib, x, y, 280, -5), (X, X[:50, :20] * 2)),
     "row of another one": (lambda np_, lib: lambda x, i: x.at[i].set(x[i + 1] * 2 + x[i]), (X, np.int32(9))),
     "means of rows": (lambda np_, lib: lambda x, y: x.at[2:62, 7].set(y.mean(1)), (X, X[:60] + 1)),
+    "row that is normalised too": (  # which a later sweep of its kernel reads again
+        lambda np_, lib: lambda x, i: (_into(lib, x, _row(lib, x, i) * 2, i, 0), _normalised(_row(lib, x, i))),
+        (np.ascontiguousarray(np.tile(X, (1, 80))[:4]), np.int32(2)),
+    ),
+    "column that all iterations read": (  # of long rows, of which several programs take a part each
+        lambda np_, lib: lambda x, y: _column_and_quotients(lib, x, y),
+        (X[:, :220], np.tile(X + 3, (1, 40))),
+    ),
     "whole numbers": (
         lambda np_, lib: lambda x, i: x.at[i, i + 1].multiply(3),
         ((X * 100).astype(np.int32), np.int32(7)),
