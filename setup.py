@@ -2,13 +2,30 @@
 fuser runs the same programs in Python, and compiles kernels when they are first wanted. The C sources lie in `runtime/`.
 """
 
+import copy
 import hashlib
+import os
 import pathlib
 import platform
 import runpy
 
 import numpy
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+
+class BuildAtOnce(build_ext):
+    """Builds all extensions at once, each with objects of its own: two are made of the same sources."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or True
+
+    def build_extension(self, ext):
+        apart = copy.copy(self)
+        apart.build_temp = os.path.join(self.build_temp, ext.name)
+        build_ext.build_extension(apart, ext)
+
 
 core, kernels = pathlib.Path("runtime/core"), pathlib.Path("runtime/kernels")
 team = kernels / "team"
@@ -31,6 +48,7 @@ folders = [path.relative_to(kernels).parts for path in sorted(kernels.rglob("*")
 data = ["fuser._kernels", *(".".join(["fuser._kernels", *parts]) for parts in folders)]
 built = platform.system() == "Linux" and platform.machine() == "x86_64"
 setup(
+    cmdclass={"build_ext": BuildAtOnce},
     packages=[*find_packages(include=["fuser*"]), *data],
     package_dir={"fuser._kernels": str(kernels)},
     ext_modules=[
