@@ -38,7 +38,7 @@ sys.path += [str(Path(__file__).parent / "numpy"), str(Path(__file__).parent)]
 
 TESTS = 5  # of each file that a run without arguments takes
 GENERATORS: dict[int, tuple[np.random.Generator, Any]] = {}  # of the tests' modules, with their states
-FEW = 6  # cases of a test, all of which are in each share
+FEW = 4  # cases of a test: of fewer, all are in each share
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
