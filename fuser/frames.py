@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -14,11 +15,12 @@ from fuser.errors import FuserError
 from fuser.ir.source import hide_frames_of, is_hidden
 
 EXCLUDED: list[str] = []  # the files of libraries whose frames are hidden as fuser's are
+RAISE = dis.opmap["RAISE_VARARGS"]
 NOTE = "fuser's own frames are hidden; set FUSER_TRACEBACK=full to see them"
 
 
 def hide(error: BaseException) -> BaseException:
-    """`error` with a traceback of the user's frames alone, to be raised again; a defect without any keeps fuser's."""
+    """`error` with a traceback of the user's frames alone, to be raised again; a defect of fuser's, with none of them, keeps all."""
     if config.traceback == "full":
         return error
     kept = []
@@ -30,7 +32,7 @@ def hide(error: BaseException) -> BaseException:
         else:
             kept.append(frame)
         frame = frame.tb_next
-    if not kept and not isinstance(error, FuserError):
+    if not kept and not isinstance(error, FuserError) and not _refuses(error):
         return error
     rebuilt: TracebackType | None = None
     for frame in reversed(kept):
@@ -38,6 +40,16 @@ def hide(error: BaseException) -> BaseException:
     if hidden and NOTE not in getattr(error, "__notes__", ()):
         error.add_note(NOTE)
     return error.with_traceback(rebuilt)
+
+
+def _refuses(error: BaseException) -> bool:
+    """Whether a `raise` of fuser's says what it cannot take: what Python raises by itself is a defect, and so is an `assert` that fails."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    if frame is None or not isinstance(error, (TypeError, ValueError, IndexError, NotImplementedError)):
+        return False
+    return frame.tb_frame.f_code.co_code[frame.tb_lasti] == RAISE
 
 
 def is_own(error: BaseException) -> bool:

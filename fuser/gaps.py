@@ -26,7 +26,6 @@ _COPIES = "memory spaces, copies between them and their synchronisation are the 
 _CORES = "programs of a grid say what may run at once, not cores"
 _INDIRECT = "index maps are functions of the program ids alone"
 _MOSAIC = "it stands for an instruction, or a setting, of Mosaic's TPU dialect"
-_PRECISION = "it names an algorithm of XLA's"
 
 # Modules that are left out whole: name in JAX -> (why, what instead).
 MODULES: dict[str, tuple[str, str]] = {

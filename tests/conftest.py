@@ -38,7 +38,7 @@ sys.path += [str(Path(__file__).parent / "numpy"), str(Path(__file__).parent)]
 
 TESTS = 5  # of each file that a run without arguments takes
 GENERATORS: dict[int, tuple[np.random.Generator, Any]] = {}  # of the tests' modules, with their states
-FEW = 6  # cases of a test, all of which are in each share
+FEW = 4  # cases of a test: of fewer, all are in each share
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--share",
         default="0/1",
-        help="K/N: of tests with many cases every Nth one; the shares 0 to N - 1 are all of them",
+        help="K/N: of tests with many cases every Nth one; the shares 0 to N - 1 together are all of them",
     )
 
 
@@ -91,7 +91,8 @@ def _shared(items: list[pytest.Item], number: int, shares: int) -> Iterator[pyte
         if len(cases) < FEW or cases[0].get_closest_marker("whole"):
             yield from cases
         else:
-            yield from cases[(number + zlib.crc32(name.encode())) % shares :: shares]
+            every = min(shares, len(cases))  # a share has one case of each test at least
+            yield from cases[(number + zlib.crc32(name.encode())) % every :: every]
 
 
 def _sampled(tests: list[list[pytest.Item]]) -> list[pytest.Item]:

@@ -64,8 +64,13 @@ class Device:
         self._counts = (ctypes.c_long * len(COUNTS)).in_dll(self.library, "counts")
         self._fault = (ctypes.c_char * 512).in_dll(self.library, "fault")
         self.memory_limit = ctypes.c_int64.in_dll(self.library, "memory_limit")
+        self.set_switches()
+
+    def set_switches(self) -> None:
+        """Switches and the limit of memory as they are when a stand-in is opened."""
         for name, value in SWITCHES.items():
             getattr(self.switch, name).value = value
+        self.memory_limit.value = 2**62
 
     def counts(self) -> dict[str, int]:
         """What was asked of the driver since `reset`."""

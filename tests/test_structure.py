@@ -6,6 +6,7 @@ import ast
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -104,38 +105,53 @@ def imported(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_to_the_left(path: pathlib.Path) -> None:
-    own = part(list(path.relative_to(ROOT).with_suffix("").parts))
-    assert own in LEVEL, f"{own} has no place in the import order; give it one here"
-    for other in imported(ast.parse(path.read_text())):
-        assert other in LEVEL, f"{path.name} imports fuser.{other}, which has no place in the import order"
-        assert LEVEL[other] <= LEVEL[own], (
-            f"{path.relative_to(ROOT)} imports fuser.{other}, which stands right of {own}"
-        )
-        if own in API:
-            assert LEVEL[other] <= LEVEL["ops"] or other in API, (
-                f"{path.relative_to(ROOT)} imports fuser.{other}; API calls operations only"
-            )
+@pytest.fixture(scope="module")
+def trees() -> dict[pathlib.Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in FILES}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_files_and_functions_fit(path: pathlib.Path) -> None:
-    text = path.read_text()
-    tree = ast.parse(text)
-    assert ast.get_docstring(tree), f"{path.name} does not say what it is"
-    assert text.count("\n") <= MOST_LINES, f"{path.name} has {text.count(chr(10))} lines"
+def misplaced_imports(path: pathlib.Path, tree: ast.Module) -> Iterator[str]:
+    """What the order says against the imports of a file."""
+    own, name = part(list(path.relative_to(ROOT).with_suffix("").parts)), path.relative_to(ROOT)
+    if own not in LEVEL:
+        yield f"{own} has no place in the import order; give it one here"
+        return
+    for other in sorted(imported(tree)):
+        if other not in LEVEL:
+            yield f"{name} imports fuser.{other}, which has no place in the import order"
+        elif LEVEL[other] > LEVEL[own]:
+            yield f"{name} imports fuser.{other}, which stands right of {own}"
+        elif own in API and LEVEL[other] > LEVEL["ops"] and other not in API:
+            yield f"{name} imports fuser.{other}; API calls operations only"
+
+
+def oversized(path: pathlib.Path, tree: ast.Module) -> Iterator[str]:
+    """What is too long in a file, or says not what it is."""
+    name, lines = path.relative_to(ROOT), path.read_text().count("\n")
+    if not ast.get_docstring(tree):
+        yield f"{name} does not say what it is"
+    if lines > MOST_LINES:
+        yield f"{name} has {lines} lines"
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
-            assert length <= MOST_LINES_OF_A_FUNCTION, f"{node.name} in {path.name} has {length} lines"
+            if length > MOST_LINES_OF_A_FUNCTION:
+                yield f"{node.name} in {name} has {length} lines"
 
 
-def test_only_config_reads_the_environment() -> None:
-    for path in FILES:
+def test_imports_go_to_the_left(trees: dict[pathlib.Path, ast.Module]) -> None:
+    assert [said for path, tree in trees.items() for said in misplaced_imports(path, tree)] == []
+
+
+def test_files_and_functions_fit(trees: dict[pathlib.Path, ast.Module]) -> None:
+    assert [said for path, tree in trees.items() for said in oversized(path, tree)] == []
+
+
+def test_only_config_reads_the_environment(trees: dict[pathlib.Path, ast.Module]) -> None:
+    for path, tree in trees.items():
         if path.name == "config.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
                 assert not (
                     isinstance(node.value, ast.Name) and node.value.id == "os" and isinstance(node.ctx, ast.Load)

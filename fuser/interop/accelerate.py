@@ -27,7 +27,6 @@ from fuser.errors import (
     TypeRuleError,
     UnsupportedError,
 )
-from fuser.frames import hide
 from fuser.interop import fast_path
 from fuser.interop.arguments import (
     KEYS,
@@ -134,7 +133,7 @@ class Accelerated(fast_path.WithPaths):
     def _signatures(self) -> list[Signature]:
         return [entry for entry in list(self._entries.values()) if isinstance(entry, Signature)]
 
-    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+    def _answer(self, args: Any, kwargs: Any) -> Any:
         if self._outline is not None and not kwargs and len(args) == len(self._outline):
             for arg, known in zip(args, self._outline):
                 kind = type(arg)
@@ -228,7 +227,7 @@ class Accelerated(fast_path.WithPaths):
         """
         why = reason(error)
         if self.fallback not in ("segments", "warn"):
-            raise hide(error)
+            raise error
         if refused is not None and not kwargs and any(type(a) not in _TAKEN and refused(a) for a in args):
             self._outline = tuple(map(outlined, args))
         if self.fallback == "warn" and why not in self._unsigned:
@@ -453,7 +452,7 @@ class Accelerated(fast_path.WithPaths):
                     if isinstance(error, TypeRuleError) or not isinstance(error, FuserError):
                         again = self._quick.clear if self.measure else None
                         return entry.after_error(error, functools.partial(self._in_segments, error, entry), again)
-                raise hide(error)  # noqa: B904
+                raise
 
         entry = Signature(self.name, self.function, compile, ", ".join(map(self._in_words, leaves)))
         entry.add(leaves)

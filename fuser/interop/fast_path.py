@@ -16,6 +16,7 @@ import numpy as np
 from numpy._core import umath
 
 from fuser.api.jitted import Jitted
+from fuser.frames import hide
 from fuser.interop.arguments import QUICK, is_dense, is_dynamic
 from fuser.interop.entries import Signature, default_state
 from fuser.interop.in_place import takes_memory_of_arguments
@@ -95,6 +96,16 @@ class WithPaths(Jitted):
     def __init_subclass__(cls) -> None:
         if native is not None:
             native.call_directly(cls)
+
+    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._answer(args, kwargs)
+        except Exception as error:
+            raise hide(error)  # noqa: B904
+
+    def _answer(self, args: Any, kwargs: Any) -> Any:
+        """A call that no path answers."""
+        raise NotImplementedError
 
     def _add_path(self, path: Any) -> None:
         """Look at this path first from now on; None is no path."""

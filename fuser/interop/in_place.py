@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.compile import Program, load, lower
+from fuser.compile import load, lower
 from fuser.config import config
 from fuser.interop.outputs import DECLINED, Declined, happened, runner
 from fuser.interop.writes import Result, Write
@@ -28,7 +28,7 @@ COMPARED_CALLS = 3  # of each way
 Run = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 
 
-def with_memory_of_arguments(run: Run, program: Program, traced: Any) -> Run:
+def with_memory_of_arguments(run: Run, traced: Any) -> Run:
     """`run`, or what becomes of it once it has been called a few times."""
     if not takes_memory_of_arguments(traced):
         return run

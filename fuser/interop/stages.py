@@ -117,7 +117,7 @@ class AcceleratedCompiled(Compiled):
 
     def __init__(self, traced: Any, program: Any) -> None:
         super().__init__(traced, program)
-        run = with_memory_of_arguments(runner(program, traced), program, traced)
+        run = with_memory_of_arguments(runner(program, traced), traced)
         self.run = with_draws(run, traced.draws, traced.outside_inputs, DECLINED)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -16,9 +16,9 @@ _ODD = frozenset(
 )  # functions with the sign of their operand
 
 
-def not_positive(node: Scalar, depth: int = DEEPEST) -> bool:
+def not_positive(node: Scalar) -> bool:
     """Whether a real number is surely at most 0, or nan."""
-    return _on_side(node, -1, depth)
+    return _on_side(node, -1, DEEPEST)
 
 
 def _on_side(node: Scalar, side: int, depth: int) -> bool:

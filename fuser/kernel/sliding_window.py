@@ -1,9 +1,8 @@
 """Values that an iteration of a stencil computes at several shifted places, each computed once and kept for its readers.
 
-The flux between two cells is what one of them loses and the other gains: it is one value, read at two places. In: the nodes that an
-iteration computes, what it writes and reduces, and the spans of its loops. Out: a `Plan`: which values are computed ahead of the iteration that reads them
-first, into rows that are kept while others read them, and from where to where. Values are told by `shifted_forms`, so that results stay the same to
-the last bit.
+The flux between two cells is what one of them loses and the other gains: it is one value, read at two places. In: an `Iteration`. Out: a `Plan`:
+which values are computed ahead of the iteration that reads them first, into rows that are kept while others read them, and from where to where.
+Values are told by `shifted_forms`, so that results stay the same to the last bit.
 
 Ragan-Kelley et al., "Halide" (PLDI 2013), section 4: sliding windows and storage folding, with the order found by price.
 """
@@ -33,6 +32,19 @@ LEAST_ROWS = 8
 MOST_REACH = 16  # places that a window spans
 MOST_NODES = 2000
 FREE = frozenset(LEAVES) - {"load"}
+
+
+@dataclass(frozen=True, eq=False)
+class Iteration:
+    """What an iteration of loops over `spans` computes, stores and reduces. `sizes`: the elements of each array; `fixed`: arrays that change
+    while the kernel runs."""
+
+    nodes: Sequence[Scalar]
+    stores: Sequence[Store]
+    reductions: Sequence[Scalar]
+    spans: Spans
+    sizes: Sequence[int]
+    fixed: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False)
@@ -103,51 +115,31 @@ class _Class:
     )  # by reduction: those that it takes in itself
 
 
-def plan(
-    nodes: Sequence[Scalar],
-    stores: Sequence[Store],
-    reductions: Sequence[Scalar],
-    axes: Sequence[Axis],
-    spans: Spans,
-    sizes: Sequence[int],
-    target: Target,
-    fixed: frozenset[int] = frozenset(),
-) -> Plan | None:
-    """The best plan with windows along `axes`, of which the last is that of the vector; None where nothing is worth keeping.
-    `sizes`: the elements of each array; `fixed`: arrays that change while the kernel runs."""
-    if not _may(nodes, reductions, axes, spans):
+def plan(iteration: Iteration, axes: Sequence[Axis], target: Target) -> Plan | None:
+    """The best plan with windows along `axes`, of which the last is that of the vector; None where nothing is worth keeping."""
+    if not _may(iteration, axes):
         return None
-    planner = _Planner(nodes, stores, reductions, axes, spans, sizes, target, fixed)
-    found = planner.plan()
+    found = _Planner(iteration, axes, target).plan()
     return found if found.stages and found.saving >= LEAST_SHARE * found.total else None
 
 
-def _may(nodes: Sequence[Scalar], reductions: Sequence[Scalar], axes: Sequence[Axis], spans: Spans) -> bool:
+def _may(iteration: Iteration, axes: Sequence[Axis]) -> bool:
+    nodes, spans = iteration.nodes, iteration.spans
     extents = [spans[axis][1] - spans[axis][0] + 1 for axis in axes]
     if len(nodes) > MOST_NODES or extents[-1] < LEAST_COLUMNS or any(extent < LEAST_ROWS for extent in extents[:-1]):
         return False
     loads = [node.attr for node in nodes if node.op == "load"]
     if len({(load.param, load.offset.terms) for load in loads}) == len(loads):
         return False  # no array is read at two places
-    return all(reduction.attr.reduction in IDEMPOTENT for reduction in reductions) and not any(
+    return all(reduction.attr.reduction in IDEMPOTENT for reduction in iteration.reductions) and not any(
         node.op in ("scan", "score", "carry", "final", "reduction") or is_complex(node.dtype) for node in nodes
     )
 
 
 class _Planner:
-    def __init__(
-        self,
-        nodes: Sequence[Scalar],
-        stores: Sequence[Store],
-        reductions: Sequence[Scalar],
-        axes: Sequence[Axis],
-        spans: Spans,
-        sizes: Sequence[int],
-        target: Target,
-        fixed: frozenset[int],
-    ) -> None:
-        self.nodes, self.stores, self.reductions = nodes, stores, reductions
-        self.axes, self.spans, self.sizes, self.target, self.fixed = tuple(axes), spans, sizes, target, fixed
+    def __init__(self, iteration: Iteration, axes: Sequence[Axis], target: Target) -> None:
+        self.iteration, self.axes, self.target = iteration, tuple(axes), target
+        self.nodes = nodes = iteration.nodes
         self.forms = Forms(nodes, axes)
         self.inside = set(nodes)
         self.kept: list[Kept] = []
@@ -162,8 +154,8 @@ class _Planner:
             self.classes[name].nodes.append(node)
 
     def plan(self) -> Plan:
-        taken = {reduction: self._leaves(reduction) for reduction in self.reductions}
-        for store in self.stores:
+        taken = {reduction: self._leaves(reduction) for reduction in self.iteration.reductions}
+        for store in self.iteration.stores:
             self._ask([store.value, *computed(store.offset)], None)
         for reduction, leaves in taken.items():
             for leaf in leaves:
@@ -266,7 +258,9 @@ class _Planner:
         for node in needed([origin], self.nodes):
             if self.forms.of[node].opaque or (node.op in ("div", "rem") and node.dtype.kind in "iu"):
                 return False
-            if node.op == "load" and (node.attr.param in self.fixed or not (node.args or self._there(node, window))):
+            if node.op == "load" and (
+                node.attr.param in self.iteration.fixed or not (node.args or self._there(node, window))
+            ):
                 return False
         return True
 
@@ -275,16 +269,16 @@ class _Planner:
         low = high = load.attr.offset.offset
         for atom, step in load.attr.offset.terms:
             if isinstance(atom, Axis):
-                if atom not in self.spans:
+                if atom not in self.iteration.spans:
                     continue  # one with the vector's
-                first, last = self.spans[atom]
+                first, last = self.iteration.spans[atom]
                 before, behind = moved.get(atom, (0, 0))
                 ends = (first + before) * step, (last + behind) * step
             else:
                 assert isinstance(atom, Div)
                 ends = atom.bounds[0] * step, atom.bounds[1] * step
             low, high = low + min(ends), high + max(ends)
-        return low >= 0 and high < self.sizes[load.attr.param]
+        return low >= 0 and high < self.iteration.sizes[load.attr.param]
 
     def work(self, node: Scalar) -> float:
         """Additions that computing a value takes from arrays on."""
@@ -306,12 +300,12 @@ class _Planner:
         stages = self._stages()
         apart = {(r, node) for kept in self.kept for r in kept.taken for node in kept.members}
         rest = tuple((r, tuple(leaf for leaf in leaves if (r, leaf) not in apart)) for r, leaves in taken.items())
-        roots = [v for store in self.stores for v in (store.value, *computed(store.offset))]
+        roots = [v for store in self.iteration.stores for v in (store.value, *computed(store.offset))]
         roots += [leaf for _, leaves in rest for leaf in leaves]
         read = self._read()
         nodes = tuple(node for node in needed(roots, self.nodes, stop=read) if node not in read)
         total = sum(map(self._operation, self.nodes))
-        return Plan(self.axes, tuple(stages), nodes, tuple(self.stores), rest, self.saving, total)
+        return Plan(self.axes, tuple(stages), nodes, tuple(self.iteration.stores), rest, self.saving, total)
 
     def _read(self) -> set[Scalar]:
         return {node for kept in self.kept if kept.stored for node in kept.members}

@@ -25,12 +25,12 @@ from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
 from fuser.legalise.narrow_operands import with_narrow_operands
 from fuser.legalise.product_order import with_ordered_products
+from fuser.legalise.raw_indices import with_raw_indices
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.solve_order import with_columns
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.legalise.tabulation import with_tables
-from fuser.legalise.target_readings import with_target_readings
 from fuser.legalise.uniform_updates import with_uniform_updates
 from fuser.legalise.window_writes import with_rows_in_place, with_window_writes
 from fuser.ops.grouped import grouped_matmul_p
@@ -70,7 +70,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None, donated
     graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
     if scatter_rows_p in limits.calls:
-        graph = with_target_readings(with_uniform_updates(graph))
+        graph = with_raw_indices(with_uniform_updates(graph))
     graph = with_index_wrapping(graph, limits.calls)
     if limits.column_solves:
         graph = with_columns(graph)

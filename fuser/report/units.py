@@ -16,14 +16,14 @@ def _digits(value: float) -> str:
     return f"{value:.{places}f}"
 
 
-def _large(value: float, unit: str, prefixes: tuple[str, ...] = _LARGE) -> str:
+def _large(value: float, unit: str) -> str:
     if not math.isfinite(value):
         return "–"
     index = 0
-    while value >= 999.5 and index < len(prefixes) - 1:
+    while value >= 999.5 and index < len(_LARGE) - 1:
         value, index = value / 1000, index + 1
     number = str(int(value)) if index == 0 and value == int(value) else _digits(value)
-    return f"{number} {prefixes[index]}{unit}"
+    return f"{number} {_LARGE[index]}{unit}"
 
 
 def seconds(value: float) -> str:

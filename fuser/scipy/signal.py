@@ -19,9 +19,6 @@ __all__ = [
     "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft", "stft", "welch",
 ]  # fmt: skip
 
-# The largest number of products for which a convolution is summed directly when the method is left open.
-MOST_DIRECT_PRODUCTS = 1 << 22
-
 
 # Convolution.
 

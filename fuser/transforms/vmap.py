@@ -115,7 +115,7 @@ def _vmap(
             f"function, but got {len(in_axes)=}, {len(args)=}; {name_of(fun)} has in_axes={in_axes} ({current_source().short})"
         )
     if VMAPPABLE:
-        fun, args, kwargs = _of_elements(fun, in_axes, out_axes, args, kwargs)
+        fun, args, kwargs = _of_elements(fun, in_axes, args, kwargs)
     leaves, structure = tree.flatten((args, kwargs))
     if any(map(is_ref, leaves)):
         _refuse_parts((args, kwargs))
@@ -165,7 +165,7 @@ def _axes_of(axes: Any, full: Any, what: str) -> tuple[list[Any], Any, list[Any]
     return leaves, structure, prefix(axes, tree.unflatten(structure, [0] * len(leaves)), what)
 
 
-def _of_elements(fun: Callable[..., Any], in_axes: Any, out_axes: Any, args: Any, kwargs: Any) -> Any:
+def _of_elements(fun: Callable[..., Any], in_axes: Any, args: Any, kwargs: Any) -> Any:
     """The function and its arguments, where some may be vmappable values."""
     if not any(map(_is_vmappable, tree.leaves((args, kwargs), _is_vmappable))):
         return fun, args, kwargs

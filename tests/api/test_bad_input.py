@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import traceback
 
 import numpy as np
@@ -227,6 +228,18 @@ def test_errors_behind_no_line_of_the_users_hide_fusers_frames(monkeypatch):
         native is None
     )
     assert "fuser's own frames are hidden" in caught.value.__notes__[0]
+
+
+def test_what_fuser_refuses_hides_its_frames_and_a_defect_of_its_own_keeps_them(monkeypatch):
+    with pytest.raises(TypeError, match="Gradient only defined for scalar-output functions") as caught:
+        fuser.grad(lambda w: w * 2)(X)
+    assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][1:] == ["grad_of"]
+    assert "fuser's own frames are hidden" in caught.value.__notes__[0]
+    monkeypatch.setattr(sys.modules["fuser.transforms.grad"], "linearize", None)
+    with pytest.raises(TypeError, match="not callable") as caught:
+        fuser.grad(lambda w: w.sum())(X)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "_value_and_grad"
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_leaked_values_that_python_asks_for():

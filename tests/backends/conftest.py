@@ -1,9 +1,8 @@
-"""What several files here need: the driver's stand-in, opened once a file."""
+"""What several files here need: the driver's stand-in, opened once a file, as it was opened for each test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -12,8 +11,16 @@ from tests import cuda_stand_in
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[Any]:
+def opened() -> Iterator[cuda_stand_in.Device]:
     if native is None:
         pytest.skip("the native core is not built, or turned off")
-    with cuda_stand_in.opened() as opened:
-        yield opened
+    with cuda_stand_in.opened() as device:
+        yield device
+
+
+@pytest.fixture
+def device(opened: cuda_stand_in.Device) -> Iterator[cuda_stand_in.Device]:
+    native.device_trim()
+    opened.reset()
+    yield opened
+    opened.set_switches()

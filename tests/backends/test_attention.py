@@ -219,18 +219,6 @@ def test_machine_code_of_attention(dtype: np.dtype, features: int) -> None:
     assert launch.code.matrix_units == (dtype == bfloat16)
 
 
-@pytest.mark.parametrize(("dtype", "features"), [(bfloat16, 128), (F32, 64)])
-def test_machine_code_of_its_gradients(dtype: np.dtype, features: int) -> None:
-    pytest.importorskip("triton")
-    from bench import static
-
-    found = static.report(with_gradients(grouped), *types(dtype, *((4, 1024, 8, features),) * 4))
-    assert found.moved == found.ideal
-    assert [launch.code.spills for launch in found.launches] == [0] * len(found.launches)
-    assert [launch.code.load_bits for launch in found.launches] == [128] * 4
-    assert [launch.code.matrix_units for launch in found.launches].count(True) == 3 * (dtype == bfloat16)
-
-
 def test_arrays_of_two_billion_elements_have_positions_of_64_bits() -> None:
     pytest.importorskip("triton")
     from bench import static
@@ -239,9 +227,9 @@ def test_arrays_of_two_billion_elements_have_positions_of_64_bits() -> None:
     assert [launch.code.matrix_units for launch in found.launches].count(True) == 3
 
 
-@pytest.mark.parametrize("target", ["cuda:80", "cuda:100", "hip:gfx942"])
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"])
 @pytest.mark.parametrize(("dtype", "features"), [(bfloat16, 128), (bfloat16, 64), (F32, 64)])
-def test_gradients_take_tiles_that_registers_hold_on_every_target(target: str, dtype: np.dtype, features: int) -> None:
+def test_machine_code_of_its_gradients(target: str, dtype: np.dtype, features: int) -> None:
     pytest.importorskip("triton")
     from bench import static
     from fuser.backends.triton.target import MACHINES, shared_of_block
@@ -251,6 +239,10 @@ def test_gradients_take_tiles_that_registers_hold_on_every_target(target: str, d
     found = static.report(with_gradients(grouped), *arrays, machine=machine)
     assert [launch.code.spills for launch in found.launches] == [0] * len(found.launches)
     assert all(launch.code.shared <= shared_of_block(machine.platform, machine.arch) for launch in found.launches)
+    if target == "cuda:90":
+        assert found.moved == found.ideal
+        assert [launch.code.load_bits for launch in found.launches] == [128] * 4
+        assert [launch.code.matrix_units for launch in found.launches].count(True) == 3 * (dtype == bfloat16)
 
 
 def test_exponentials_of_sixteen_bits_take_the_fast_unit_and_others_do_not() -> None:

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -37,22 +36,6 @@ from tests.backends.reduced_product_cases import assigned
 from tests.pallas import one_kernel_cases
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
-
-
-@pytest.fixture(scope="module")
-def opened() -> Iterator[cuda_stand_in.Device]:
-    with cuda_stand_in.opened() as device:
-        yield device
-
-
-@pytest.fixture
-def device(opened: cuda_stand_in.Device) -> Iterator[cuda_stand_in.Device]:
-    native.device_trim()
-    opened.reset()
-    yield opened
-    for name, value in (("execute", 1), ("checking", 1), ("refuse_launches", 0), ("graph_cannot_update", 0)):
-        getattr(opened.switch, name).value = value
-    opened.memory_limit.value = 2**62
 
 
 def put(*shape: int, seed: int = 0) -> Array:

@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -28,23 +27,9 @@ from fuser.partition.changed_operands import changed
 from fuser.partition.explain import moved_bytes
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
-from tests import cuda_stand_in
 from tests.backends.update_cases import CACHE, CASES, COPIED, ROW, X, leaves
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
-
-
-@pytest.fixture(scope="module")
-def opened() -> Iterator[cuda_stand_in.Device]:
-    with cuda_stand_in.opened() as device:
-        yield device
-
-
-@pytest.fixture
-def device(opened: cuda_stand_in.Device) -> Iterator[cuda_stand_in.Device]:
-    native.device_trim()
-    opened.reset()
-    yield opened
 
 
 def put(array: np.ndarray) -> Array:

@@ -31,12 +31,6 @@ CALLED = ("cholesky", "qr", "eigh", "svd", "lu", "geqrf", "fft", "triangular_sol
 MATRIX = (12, 12)
 
 
-@pytest.fixture(scope="module")
-def opened() -> Iterator[cuda_stand_in.Device]:
-    with cuda_stand_in.opened() as device:
-        yield device
-
-
 @pytest.fixture(params=[True, False], ids=["captured", "enqueued"])
 def device(opened: cuda_stand_in.Device, request: pytest.FixtureRequest) -> Iterator[cuda_stand_in.Device]:
     """The stand-in, whose cuSOLVER a graph can hold, or whose cuSOLVER waits for the device."""

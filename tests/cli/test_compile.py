@@ -62,7 +62,7 @@ def test_fuser_numpy_beside_numpys_dtypes_is_jitted(command: Any, tmp_path: path
         "cuda:90",
         f"{program}:ranked",
         "--args",
-        "f32[1000]",
+        "f32[32]",
         "--out",
         str(tmp_path / "out"),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -262,3 +263,16 @@ def test_tracebacks_end_in_the_users_line() -> None:
         accelerate(unusual, fallback="error")(X)
     assert caught.traceback[-1].path.name == "test_refusals.py"
     assert caught.traceback[-1].name == "unusual"
+
+
+@pytest.mark.parametrize("options", [{}, {"fallback": "error"}, {"measure": False}])
+def test_errors_of_numpy_show_the_users_frames_alone(options: dict[str, Any]) -> None:
+    @accelerate(**options)
+    def mistaken(x):
+        return x @ np.ones(5)
+
+    for _ in range(3):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            mistaken(X)
+        names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+        assert [name for name in names if name != "_in_python"] == [names[0], "mistaken"]

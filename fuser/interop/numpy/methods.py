@@ -49,7 +49,6 @@ _SHARED = (
 )
 FUNCTIONS = tuple(name for name in _SHARED.split() if hasattr(np.ndarray, name))  # those that this NumPy's arrays have
 _ARRAYS = (bool, int, float, complex, np.ndarray, np.generic, list, tuple, Tracer, Array, TracedArray)
-_RESULTS = {int: int, float: float, complex: complex}
 
 
 def _operand(other: Any) -> bool:

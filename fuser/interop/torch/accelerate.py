@@ -38,7 +38,7 @@ class TorchAccelerated(Accelerated):
         self._programs = numpy._programs
         self._device = torch.device("cpu")
 
-    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+    def _answer(self, args: Any, kwargs: Any) -> Any:
         static, free, named = self._split(args, kwargs)
         leaves, structure = tree.flatten((free, named))
         if any(isinstance(leaf, (TracedTensor, Tracer)) for leaf in leaves):

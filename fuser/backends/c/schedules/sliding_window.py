@@ -20,7 +20,7 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import computed, operands
-from fuser.kernel.sliding_window import IDEMPOTENT, Kept, Plan, Spans, Stage, plan
+from fuser.kernel.sliding_window import IDEMPOTENT, Iteration, Kept, Plan, Spans, Stage, plan
 
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
@@ -65,11 +65,12 @@ def sliding_window(
     spans = {axis: (0, loops.extents[axis] - 1) for axis in nest} | dict(spans or {})
     around = [axis for axis in reversed(nest) if axis is not vector]
     sizes = [math.prod(param.shape) for param in kernel.params]
+    iteration = Iteration(nodes, stores, reductions, spans, sizes, _changing(kernel))
     best: Plan | None = None
     for axes in [*((axis, vector) for axis in around), (vector,)]:
         if reductions and len(axes) < 2:
             continue
-        found = plan(nodes, stores, reductions, axes, spans, sizes, TARGET, _changing(kernel))
+        found = plan(iteration, axes, TARGET)
         if found is None or (best is not None and found.saving <= best.saving):
             continue
         across = len(axes) == 1 or reductions or any(kept.rows(0) > 1 for kept in found.kept)

@@ -20,7 +20,7 @@ from fuser.partition.axes import Views
 from fuser.passes.dce import drop_dead
 
 
-def with_target_readings(graph: Graph) -> Graph:
+def with_raw_indices(graph: Graph) -> Graph:
     """The graph whose combinations of rows read indices of 32 bits, where their targets are these as words, wrapped or limited to 0."""
     if not any(eqn.primitive is scatter_rows_p for eqn in graph.eqns):
         return graph
