@@ -16,7 +16,7 @@
 #define MOST_ROWS 512  // of a task
 #define GROUP_OF_COLUMNS 512  // that are handed on together
 #define LEAST_TILED (PER == 4 ? 1 << 12 : 1 << 14)  // multiplications from which a product is worth the unit
-#define FEW_ROWS 128  // for which columns are packed where they are used at once
+#define FEW_TILED_ROWS 128  // for which columns are packed where they are used at once
 #define PACKED_TOGETHER (256 << 10)  // bytes of them, about, and at least
 #define LEAST_TOGETHER 4  // panels, whose rows are read in whole lines of memory
 
@@ -26,8 +26,8 @@ static int has_matrix_unit(void) {
   int there = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (there >= 0) return there;
   unsigned a, b, c, d, low = 0, high = 0;
-  const unsigned tiles = 1u << 24, dot = sizeof(IN) == 1 ? 1u << 25 : 1u << 22;
-  there = __get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & tiles && d & dot;
+  const unsigned needed = 1u << 24 | (sizeof(IN) == 1 ? 1u << 25 : 1u << 22);
+  there = __get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & needed) == needed;
   if (there) __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   there = there && (low >> 17 & 3) == 3 && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
   __atomic_store_n(&known, there, __ATOMIC_RELAXED);
@@ -269,7 +269,7 @@ static int turns_tiled(const job *j) {
 #ifdef BY_TABLES
   return 0;
 #else
-  return j->rb == 1 && j->cb != 1 && j->M <= FEW_ROWS && j->M < j->N && j->M * 8 <= j->K * (int64_t)sizeof(IN) && !j->crosswise;
+  return j->rb == 1 && j->cb != 1 && j->M <= FEW_TILED_ROWS && j->M < j->N && j->M * 8 <= j->K * (int64_t)sizeof(IN) && !j->crosswise;
 #endif
 }
 
@@ -315,7 +315,7 @@ static void tiled_product(const job *given, int threads) {
   const int64_t strip = most(1, STRIP / bytes) * PANEL, together = most(LEAST_TOGETHER, PACKED_TOGETHER / bytes) * PANEL;
   const int64_t even = parts(parts(j->M, threads > 1 ? 2 * threads : 1), PANEL) * PANEL;
   tiling cut = {least(least(most(1, RESIDENT / bytes) * PANEL, even), MOST_ROWS), together, blocks, LIES_DENSE(j) ? 1 : blocks};
-  if (j->M > FEW_ROWS) {
+  if (j->M > FEW_TILED_ROWS) {
     for (int64_t jc = 0; jc < j->N; jc += strip) tiled_strip(j, cut, threads, jc, least(strip, j->N - jc));
     return;
   }
