@@ -35,7 +35,7 @@ class Target:
     or written in tiles beside what lies in another order; `shuffled`: of one of 32 bits that is taken from a short row, or into one,
     in registers; `jump`: of beginning anew to read far from where the last run of
     memory ended; `products`: multiplications and additions of 32-bit numbers a second in
-    products of matrices, 0 where it is not known; `exposed`: the share of moving or computing, whichever is shorter, that the other
+    products of matrices, 0 where it is not known, and `short_products` the same by dtypes that it multiplies faster; `exposed`: the share of moving or computing, whichever is shorter, that the other
     does not hide; `across`: how much longer bytes take that do not lie along the vector, even in
     tiles; `chains`: vectors that wait for their own iterations side by side; `waiting`: how much longer operations take in
     iterations that wait for each other, as vectors, `in_turn` as single numbers; `unrolled`: elements of a row that is reduced in registers, read as they lie;
@@ -70,6 +70,7 @@ class Target:
     tiled: float = 0
     shuffled: float = 0
     products: float = 0
+    short_products: Mapping[str, float] = field(default_factory=dict)
     exposed: float = 0
     across: float = 2
     chains: float = 4

@@ -46,7 +46,8 @@ def product(group: FusionGroup, target: Target, since: list[float]) -> Estimate 
         return None
     wide = max(max(v.aval.dtype.itemsize for v in arrays) / 4, 1)
     moved = sum(target.stream(v.aval.nbytes, distance) for v, distance in zip(arrays, since, strict=True))
-    return Estimate(target.launch, group.flops * wide / target.products, moved, exposed=target.exposed)
+    rate = target.short_products.get(arrays[0].aval.dtype.name, target.products / wide)
+    return Estimate(target.launch, group.flops / rate, moved, exposed=target.exposed)
 
 
 class _Reuse:

@@ -84,6 +84,12 @@ ZEN = replace(
 )
 
 
+# What a matrix unit (Intel AMX) adds and multiplies a second, large matrices from memory and into it among them.
+MATRIX_UNIT = {"int8": 1500e9, "uint8": 1500e9, "bfloat16": 700e9}
+
+
 def like(processor: str) -> Target:
     """A core of a processor, by its vendor and features, for reports of what kernels take on it; plans count with TARGET on all."""
-    return ZEN if "AuthenticAMD" in processor and "avx512f" in processor else TARGET
+    features = set(processor.split())
+    target = ZEN if "AuthenticAMD" in processor and "avx512f" in features else TARGET
+    return replace(target, short_products=MATRIX_UNIT) if {"amx_int8", "amx_bf16"} <= features else target
