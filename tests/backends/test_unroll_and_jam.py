@@ -116,3 +116,19 @@ def test_large_results_leave_past_the_cache() -> None:
     assert streaming(logistic) == [None], "computing takes longer than to read the lines of results"
     for function in (cheap, logistic):
         np.testing.assert_array_equal(fuser.jit(function)(wide), function(wide))
+
+
+@pytest.mark.parametrize("width, ordered", [(8, True), (64, False)])
+def test_loops_that_broadcast_more_than_registers_hold_leave_their_order_to_gcc(width: int, ordered: bool) -> None:
+    """Ordered before they had registers, the 64 broadcasts of a product by a matrix took gcc three times as long."""
+
+    def steps(weights, start):
+        return fuser.lax.scan(lambda h, _: (fnp.tanh(h @ weights), None), start, None, length=50)[0]
+
+    weights, start = numbers(width, width) / width, numbers(width)
+    written = text(steps, weights, start)
+    assert '"no-loop-unroll-and-jam"' in written and ('"schedule-insns"' in written) == ordered
+    want = start.astype("float64")
+    for _ in range(50):
+        want = np.tanh(want @ weights)
+    np.testing.assert_allclose(np.asarray(fuser.jit(steps)(weights, start)), want, 1e-4, 1e-6)

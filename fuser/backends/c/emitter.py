@@ -70,6 +70,7 @@ class Emitter(Builder, Common):
     most_sizes = MOST_SIZES  # size arguments; integers beyond stand in the text
     short_loops = False  # whether the innermost loops are too short to become functions
     state = 0  # integers that all threads see, `state` in the function, zero at first
+    single_element = False  # whether what is written now computes one element, in no loop that could have vectors
     single: frozenset[Scalar] = frozenset()  # loads at computed indices in loops of their own, which have no vectors
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
@@ -332,6 +333,8 @@ class Emitter(Builder, Common):
         if node in self.divisions and self.loops.vector is None:
             name = "divide" if node.op == "div" else "remainder"
             return spell.called(f"{name}_{node.dtype.name}{spell.ALONE}", *args)
+        if self.single_element and node.op in ("max", "min"):
+            return spell.extreme(node, args, alone=True)
         if node.op == "select" and (node.args[0], node.dtype.itemsize) in self.held:
             args = [code("{} > 0", self.held[node.args[0], node.dtype.itemsize]), *args[1:]]
         if self.inside is not None and node.op in ("lt", "ge") and self._near(node):

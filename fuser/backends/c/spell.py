@@ -398,8 +398,8 @@ def called(name: str, *args: Part) -> Code:
 _CALLS = {count: f"{{}}({', '.join(['{}'] * count)})" for count in range(5)}
 
 
-def _extreme(node: Scalar, args: Sequence[Part]) -> Code:
-    """max and min: nan if either operand is, and 0.0 above -0.0; no test for zeros where a constant tells."""
+def extreme(node: Scalar, args: Sequence[Part], alone: bool = False) -> Code:
+    """max and min: nan if either operand is, and 0.0 above -0.0; no test for zeros where a constant tells. `alone`: of single elements."""
     x, y = args
     if node.args[0].op == "const":
         x, y = y, x
@@ -407,7 +407,7 @@ def _extreme(node: Scalar, args: Sequence[Part]) -> Code:
     known = [a.attr for a in node.args if a.op == "const"]
     ties = not known or any(n == 0 and np.signbit(np.float64(n)) == (node.op == "max") for n in known)
     if ties and local(dtype := node.args[0].dtype) in ("float", "double"):
-        return called(f"{'maximum' if node.op == 'max' else 'minimum'}_of_{local(dtype)}", x, y)
+        return called(f"{'maximum' if node.op == 'max' else 'minimum'}_of_{local(dtype)}{ALONE * alone}", x, y)
     if not ties and not any(np.isnan(np.float64(n)) for n in known):  # one comparison, which is false of nan
         return code(f"({{0}} {'<=' if node.op == 'max' else '>='} {{1}} ? {{1}} : {{0}})", x, y)
     tie = f" | (({{0}} == {{1}}) & {zero}__builtin_signbit({{0}}))" if ties else ""
@@ -528,8 +528,8 @@ _FLOAT: dict[str, Spelling] = {
     "round": "__builtin_rint{f}({0})",
     "sqrt": "__builtin_sqrt{f}({0})",
     "fma": "__builtin_fma{f}({0}, {1}, {2})",
-    "max": _extreme,
-    "min": _extreme,
+    "max": extreme,
+    "min": extreme,
 }
 _INTEGER: dict[str, Spelling] = {
     "div_unchecked": "{0} / {1}",

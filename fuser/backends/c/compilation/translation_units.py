@@ -32,7 +32,8 @@ from fuser.runtime.garbage_collection import no_collection
 
 LONG = 10_000  # characters of text from which a second compiler pays
 LOOP = 300  # characters beside which a loop that is vectorised is as much work: it becomes three
-INLINE = 700  # and a function of maths in it
+INLINE = 700  # and a function of maths in it, or a maximum with what zeros and nan ask
+INLINED = ("_f32", "_f64", "imum_of_float", "imum_of_double")
 Unit = Callable[[str, Counter[str]], str]  # kernels and loops, and the names that they use: a whole C file
 VISIBLE = '__attribute__((visibility("hidden"))) '  # to the other translation units of a library
 
@@ -116,7 +117,7 @@ class Piece:
         functions = [part for part in self.parts if isinstance(part, Function)]
         calling = any(function.calling for function in functions)
         loops = sum(isinstance(s, For) and s.vector for function in functions for s in walk(function.body))
-        inline = sum(times for name, times in self.used.items() if name.endswith(("_f32", "_f64")))
+        inline = sum(times for name, times in self.used.items() if name.endswith(INLINED))
         return len(self.text) * (0.4 if calling else 1.0) + LOOP * loops + INLINE * inline
 
 

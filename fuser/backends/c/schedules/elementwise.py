@@ -382,10 +382,12 @@ class Elementwise(Emitter):
             self.wide[node] = self.at(row, code("{} - {}", self.axes[span.axis], span.begin))
 
     def _run(self, piece: Piece, span: Span, one: bool = True) -> None:
+        self.single_element = one and span.extent == 1 and span.axis is not self.across
         with self.scope():
             self._over(span, one)
             self._elements(piece)
             self.close()
+        self.single_element = False
 
     def _elements(self, piece: Piece) -> None:
         self.define_all(piece.nodes)

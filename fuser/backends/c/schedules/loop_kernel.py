@@ -13,8 +13,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.control_flow.interrupt import START, STEPS
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import NOTHING, THREADS, Code, Element, Part, Symbol, Variable, code, joined
-from fuser.backends.c.schedules import loop_prologue, masking, strip_mining
-from fuser.backends.c.schedules.unroll_and_jam import ATTRIBUTES
+from fuser.backends.c.schedules import loop_prologue, masking, strip_mining, unroll_and_jam
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
@@ -41,9 +40,6 @@ class LoopKernel(Emitter):
     """Parallel over blocks of lanes along the vector axis, and over all other axes."""
 
     team = True
-    # Two iterations of one vector after the other are one long chain, where one iteration of four vectors, their
-    # operations in turn, keeps the processor busy: 1.65 times as fast for a Runge-Kutta step.
-    attributes = ATTRIBUTES
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         super().__init__(kernel, loops, threads, asked)
@@ -58,6 +54,12 @@ class LoopKernel(Emitter):
         self.arrays: dict[Scalar, Variable] = {}  # what lies in an array of the block, one element a lane
         self.again: set[Scalar] = set()  # what is computed again rather than kept in an array
         self.time = self.loop_inside.time
+        # Two iterations of one vector after the other are one long chain, where one iteration of four vectors, their
+        # operations in turn, keeps the processor busy: 1.65 times as fast for a Runge-Kutta step.
+        shared = sum(node.op == "lane" for node in self.loop_inside.body)  # by all vectors of a block
+        self.attributes = unroll_and_jam.attributes(
+            shared + unroll_and_jam.alive(self.loop_inside.body, self.loop_inside.stores)
+        )
         if self.vector is None and self.time is None:
             # It may end after few steps, beside which a call would count: no function is inlined where attributes differ.
             self.attributes = ""

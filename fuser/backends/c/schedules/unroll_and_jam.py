@@ -34,6 +34,13 @@ LEAVES = frozenset(("const", "index", "load"))
 LATENCY = {"div": 6, "sqrt": 6, "select": 1, "neg": 1, "abs": 1, "bitcast": 0}  # cycles; 3 of other floating point
 # gcc's own unroll-and-jam would put whole iterations one after the other.
 ATTRIBUTES = '__attribute__((optimize("no-loop-unroll-and-jam", "schedule-insns", "sched-pressure"))) '
+UNORDERED = '__attribute__((optimize("no-loop-unroll-and-jam"))) '
+
+
+def attributes(live: int) -> str:
+    """Of a function whose loop compilers interleave by themselves, by the values alive at one time: where registers do not hold them, to
+    order operations first takes gcc three times as long, and what that gains is spilled."""
+    return ATTRIBUTES if live <= TARGET.registers else UNORDERED
 
 
 def interleaved(kernel: Kernel, loops: Loops) -> int:
