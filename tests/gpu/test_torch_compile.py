@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import fuser.torch  # noqa: E402, F401
-from fuser.interop.dynamo import index_errors  # noqa: E402
+from fuser.interop.dynamo import late_errors  # noqa: E402
 from tests.interop.dynamo.agreement import agree  # noqa: E402
 
 F, nn = torch.nn.functional, torch.nn
@@ -70,7 +70,7 @@ def test_indices_out_of_range_are_an_error_of_a_later_call() -> None:
     with pytest.raises(IndexError, match=r"in a dimension of 5 .in an earlier call"):
         compiled(x, good)
     torch.testing.assert_close(compiled(x, good), x[good] * 2)
-    index_errors.PENDING.examine(most=0)
+    late_errors.PENDING.examine(most=0)
 
 
 def test_programs_run_on_torchs_current_stream() -> None:

@@ -310,8 +310,9 @@ def test_refusals() -> None:
         (lambda x: x.__iadd__(1), UnsupportedError, "x += y changes a tensor in place and cannot be traced (LINE); write x = x + y"),
         (lambda x: x.__setitem__(0, 1), UnsupportedError, "x[index] = value changes a tensor in place and cannot be traced (LINE); use torch.where, or torch.cat of the parts"),
         (lambda x: x[x > 0], UnsupportedError, "x[mask] with a traced mask has a shape that depends on values and cannot be traced (LINE); use torch.where(mask, x, y)"),
-        (lambda x: torch.linalg.svd(x), UnsupportedError, "torch.linalg.svd cannot be traced (LINE); call it before or after the traced function"),
-        (lambda x: F.dropout(x), UnsupportedError, "torch.nn.functional.dropout cannot be traced (LINE); call it before or after the traced function"),
+        (lambda x: torch.linalg.svd(x), UnsupportedError, "torch.linalg.svd cannot be traced (LINE); use torch.compile(f, backend=\"fuser\"), which takes all of torch's functions"),
+        (lambda x: x.topk(2), UnsupportedError, "torch.Tensor.topk cannot be traced (LINE); use torch.compile(f, backend=\"fuser\"), which takes all of torch's functions"),
+        (lambda x: F.dropout(x), UnsupportedError, "torch.nn.functional.dropout cannot be traced (LINE); use torch.compile(f, backend=\"fuser\"), which takes all of torch's functions"),
     ]  # fmt: skip
     for function, kind, words in cases:
         with pytest.raises(kind) as caught:

@@ -178,7 +178,7 @@ class _Assembly:
         self.new = Graph()
         self.made: dict[Node, Node] = {}
         self.filled: dict[Node, _Filled] = {}
-        self.attributes: dict[str, _Called] = {}
+        self.attributes: dict[str, Called] = {}
         self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self.symbols = symbols_of(module.graph)
 
@@ -240,7 +240,7 @@ class _Assembly:
         )
         arguments = (*[self.copied(n) for n in inputs], *[self.made[n] for n in self.symbols.values()])
         name = f"program_{level}"
-        self.attributes[name] = _Called(program)
+        self.attributes[name] = Called(program)
         call = self.new.call_module(name, arguments)
         for number, node in enumerate(outputs):
             self.filled[node] = _Filled(program, call, number, call)
@@ -330,7 +330,7 @@ def _hint(placeholder: Node) -> int | None:
     return int(size.hint) if size.has_hint() else None
 
 
-class _Called(torch.nn.Module):
+class Called(torch.nn.Module):
     """A Program where a graph calls it."""
 
     def __init__(self, program: Program) -> None:

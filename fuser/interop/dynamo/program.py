@@ -21,7 +21,7 @@ from fuser.api.stages import Traced
 from fuser.backends.base import Backend
 from fuser.compile import Lowering, load, lower
 from fuser.config import config
-from fuser.interop.dynamo.index_errors import examine
+from fuser.interop.dynamo.late_errors import examine
 from fuser.interop.dynamo.layout import Layout, View, layout_of
 from fuser.interop.dynamo.rules import TABLE, Refused, checking
 from fuser.interop.torch.gradients import shared_results
@@ -54,11 +54,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Ends:
-    """What stands around a program's graph for one set of sizes: its tensors, and messages of the flags at its end."""
+    """What stands around a program's graph for one set of sizes: its tensors, and errors of the flags at its end."""
 
     arguments: Sequence[Tensor]
     results: Sequence[Tensor]
-    messages: Sequence[str]
+    errors: Sequence[Exception]
 
 
 def concrete(value: Any, sizes: Sizes) -> Any:
@@ -118,7 +118,11 @@ class Program:
         run = self._runs.get(key)
         if run is None:
             run = self._compile(self._staged(dict(zip(self.symbols, key))), key)
-        return run(arguments[:count])
+        return run(*arguments[:count])
+
+    def function(self) -> Callable[..., list[torch.Tensor]]:
+        """What does the same as a call, at once where the program serves no sizes but its own."""
+        return self if self.symbols else self._runs.get((), self)
 
     def __str__(self) -> str:
         return "\n".join(lowering.plan.explain() for lowering in self.lowerings.values())
@@ -140,26 +144,26 @@ class Program:
         arguments = [_tensor(node, sizes) for node in self.inputs]
         results = [_tensor(node, sizes) for node in self.outputs]
         avals = [ArrayType(x.layout.dense, x.dtype) for x in arguments]
-        messages: list[str] = []
+        errors: list[Exception] = []
         refused: dict[Node, str] = {}
 
         def function(*dense: Any) -> list[Any]:
             env = {node: own.layout.value(x) for node, own, x in zip(self.inputs, arguments, dense)}
-            with checking() as checks:
+            with checking(self.backend.memory.platform) as checks:
                 for node in self.nodes:
                     try:
                         env[node] = interpreted(node, env, sizes)
                     except Refused as error:
                         refused[node], env[node] = str(error), _stand_in(node.meta["val"], sizes)
                 found = [own.layout.packed(env[node]) for own, node in zip(results, self.outputs)]
-            messages.extend(message for _, message in checks)
+            errors.extend(error for _, error in checks)
             return found + [flag for flag, _ in checks]
 
         with config.using(enable_x64=True), no_collection():
             graph = stage(function, avals, self.__name__)
         if refused:
             raise RefusedNodes(refused)
-        return graph, Ends(arguments, results, messages)
+        return graph, Ends(arguments, results, errors)
 
     def _compile(self, staged: tuple[Graph, Ends], key: tuple[int, ...]) -> Callable[..., list[torch.Tensor]]:
         graph, self._ends[key] = staged
@@ -180,7 +184,9 @@ class Program:
         ]
         shared = shared_results(lowering, len(ends.results))
         writers = [(n, ends.results[n].layout.writer(ends.results[n].dtype, view)) for n, view in self.given]
-        run = _runner(program.executable.call, readers, writers, ends.messages, len(ends.results), shared)
+        executable = program.executable
+        call = executable.call if executable.native is None else executable.native.call
+        run = _runner(call, readers, writers, ends.errors, len(ends.results), shared)
         if memory.platform == "cuda" and torch.cuda.is_available():
             run = _not_captured(run, torch.cuda.is_current_stream_capturing)
         self._runs[key] = run
@@ -191,16 +197,16 @@ def _runner(
     call: Any,
     readers: Sequence[Callable[[torch.Tensor], Any]],
     writers: Sequence[tuple[int, Callable[[Any], torch.Tensor]]],
-    messages: Sequence[str],
+    errors: Sequence[Exception],
     count: int,
     shared: Sequence[int],
-) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+) -> Callable[..., list[torch.Tensor]]:
     """From tensors to tensors; of `count` results, `shared` are those whose memory another result or an input has too."""
 
-    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         found = call(*[read(tensor) for read, tensor in zip(readers, tensors)])
-        if messages:
-            examine(found[count:], messages)
+        if errors:
+            examine(found[count:], errors)
         for n in shared:
             found[n] = _copied(found[n])
         return [write(found[n]) for n, write in writers]
@@ -209,17 +215,17 @@ def _runner(
 
 
 def _not_captured(
-    run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], capturing: Callable[[], bool]
-) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    run: Callable[..., list[torch.Tensor]], capturing: Callable[[], bool]
+) -> Callable[..., list[torch.Tensor]]:
     """RuntimeError where the user captures a CUDA graph, whose replays would write to memory that is others' by then."""
 
-    def checked(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def checked(*tensors: torch.Tensor) -> list[torch.Tensor]:
         if capturing():
             raise RuntimeError(
                 'torch.compile(backend="fuser") was called while torch.cuda.graph captures, and its memory is not the graph\'s; '
                 "call it without: programs that come back with the same memory are replayed as graphs anyway"
             )
-        return run(tensors)
+        return run(*tensors)
 
     return checked
 

@@ -24,6 +24,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from fuser import backends
 from fuser.config import config
+from fuser.interop.dynamo.divide import Called
 from fuser.interop.dynamo.internals import (
     AOTAutogradCache,
     BoxedCodeGen,
@@ -45,9 +46,7 @@ class CompiledGraph(OutputCode):  # type: ignore[misc]
     def __init__(self, module: GraphModule, kept: bool) -> None:
         super().__init__()
         self._boxed_call = True  # of the object: wrappers of torch's take it over from there
-        module.graph.set_codegen(BoxedCodeGen())
-        module.recompile()
-        self.module: GraphModule | None = module
+        self.module: GraphModule | None = _callable(module)
         self.content = b""
         self.kept = kept and config.cache
         # From 2.12 on torch keeps what has a key; `_bundled` sees to it that nothing is looked up by it.
@@ -72,11 +71,18 @@ class CompiledGraph(OutputCode):  # type: ignore[misc]
         """Nothing: the graph is made when it is first called, a backward one only where gradients are asked for."""
 
     def _restored(self) -> GraphModule:
-        found = _read(pickle.loads(self.content))
-        found.graph.set_codegen(BoxedCodeGen())
-        found.recompile()
-        self.module, self.content = found, b""
-        return found
+        self.module, self.content = _callable(_read(pickle.loads(self.content))), b""
+        return self.module
+
+
+def _callable(module: GraphModule) -> GraphModule:
+    """The module, whose `forward` takes its inputs in a list and calls programs without what torch does around a module's call."""
+    module.graph.set_codegen(BoxedCodeGen())
+    module.recompile()
+    for name, part in module.named_children():
+        if isinstance(part, Called):
+            vars(module)[name] = part.program.function()
+    return module
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,8 @@ def _target(node: Node) -> Any:
 
 
 def _attribute(module: GraphModule, name: str) -> Any:
-    found = getattr(module, name)
+    found = dict(module.named_children()).get(name)
+    found = getattr(module, name) if found is None else found
     if isinstance(found, GraphModule):
         raise pickle.PicklingError(f"{name} is a graph of its own")
     return found

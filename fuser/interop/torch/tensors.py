@@ -24,6 +24,7 @@ from fuser.runtime.array import Array, from_torch, numpy_dtype
 from fuser.trace.core import Tracer
 
 _WAY_OUT = 'or run the function in torch with fuser.accelerate(f, fallback="warn")'
+_COMPILED = 'use torch.compile(f, backend="fuser"), which takes all of torch\'s functions'
 _KINDS: dict[type, Any] = {float: 1.0, complex: 1j}
 
 
@@ -125,7 +126,7 @@ class TracedTensor:
                 f"x.{name} changes a tensor in place and cannot be traced",
                 f"use x.{name.rstrip('_')}, which makes a new one",
             )
-        raise refused(f"torch.Tensor.{name} cannot be traced", "call it before or after the traced function")
+        raise refused(f"torch.Tensor.{name} cannot be traced", _COMPILED)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise refused(
@@ -181,7 +182,7 @@ def call(function: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str =
     name = name.strip("_") if name.startswith("__") else name
     handler = TABLE.get(name)
     if handler is None:
-        raise refused(f"{_title(function, name)} cannot be traced", "call it before or after the traced function")
+        raise refused(f"{_title(function, name)} cannot be traced", _COMPILED)
     if name == "getitem":
         _check_index(args[1])
     expected = function(*(meta(a) for a in args), **{k: meta(v) for k, v in kwargs.items()})

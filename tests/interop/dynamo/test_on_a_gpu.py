@@ -16,7 +16,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from fuser.config import config  # noqa: E402
-from fuser.interop.dynamo import backend, index_errors, program  # noqa: E402
+from fuser.interop.dynamo import backend, late_errors, program  # noqa: E402
 from fuser.interop.dynamo.decompositions import decompositions  # noqa: E402
 from fuser.interop.dynamo.divide import Division, divided  # noqa: E402
 from fuser.interop.dynamo.program import Program  # noqa: E402
@@ -118,8 +118,8 @@ class Late:
 
 
 def test_a_gpus_index_error_is_raised_by_a_later_call_and_nobody_waits() -> None:
-    pending = index_errors.Pending(Late)
-    pending.add([False, True], ["a", "b"])
+    pending = late_errors.Pending(Late)
+    pending.add([False, True], [IndexError("a"), IndexError("b")])
     pending.examine()
     Late.arrived = True
     with pytest.raises(IndexError, match=r"b \(in an earlier call\)"):
@@ -127,7 +127,7 @@ def test_a_gpus_index_error_is_raised_by_a_later_call_and_nobody_waits() -> None
     Late.arrived = False
     pending.examine()
     for n in range(5):
-        pending.add([n == 1], [f"call {n}"])
+        pending.add([n == 1], [IndexError(f"call {n}")])
     with pytest.raises(IndexError, match="call 1"):
         pending.examine(most=3)  # more than that wait
     pending.examine(most=3)
@@ -159,10 +159,10 @@ def test_the_backward_graph_has_the_settings_of_the_forward_one(programs: list[P
 
 def test_a_capture_of_the_users_is_refused() -> None:
     captures = [False, True]
-    run = program._not_captured(lambda tensors: list(tensors), lambda: captures.pop(0))
-    assert run([1]) == [1]
+    run = program._not_captured(lambda *tensors: list(tensors), lambda: captures.pop(0))
+    assert run(1) == [1]
     with pytest.raises(RuntimeError, match=r"while torch.cuda.graph captures, and its memory is not the graph's"):
-        run([1])
+        run(1)
 
 
 class Described(ctypes.Structure):

@@ -244,3 +244,36 @@ def test_a_scatter_of_rows_has_an_index_a_row(whole: None, programs: list[Any]) 
     graphs = [g.graph for p in programs for found in p.lowerings.values() for g in found.plan.groups]
     indices = [eqn.invars[1] for graph in graphs for eqn in graph.eqns if eqn.primitive.name.startswith("scatter")]
     assert [var.aval.shape[:-1] for var in indices] == [(7,)] * 3  # sums, counts, and which rows are touched
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_integers_divided_by_tensors(whole: None, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randint(-100 if dtype.is_signed else 0, 100, (7, 5)).to(dtype)
+    y = torch.randint(1, 9, (5,)).to(dtype) * (torch.tensor([1, -1, 1, -1, 1]).to(dtype) if dtype.is_signed else 1)
+
+    def divided(x: Any, y: Any) -> Any:
+        truncated = torch.div(x, y, rounding_mode="trunc")
+        return x // y, x % y, torch.fmod(x, y), truncated, 100 // y, x // 7, x % 7
+
+    agree(divided, x, y, gradients=False)
+    compiled = torch.compile(lambda x, y: x // y + 1, backend="fuser")
+    assert torch.equal(compiled(x, y), x // y + 1)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        compiled(x, y * 0)
+    assert torch.equal(compiled(x, y), x // y + 1)
+
+
+def test_powers_of_integers(whole: None) -> None:
+    x, n = torch.tensor([2, -1, 1, 0, 3, -1, -2, 7]), torch.tensor([-1, -3, -2, 5, 40, -2, 3, 0])
+    agree(lambda x, n: (x**n, (2**n), x.int() ** n.int(), x.abs().byte() ** n.abs().byte()), x, n, gradients=False)
+
+
+def test_comparisons_of_different_dtypes(whole: None) -> None:
+    """A number without dimensions gives way within its kind; other tensors are promoted."""
+    x, n = torch.tensor([1.5, -2.0, 16777217.0]), torch.tensor([1, -2, 16777217])
+    few, one = n.to(torch.int8), torch.tensor(1.1, dtype=torch.float64)
+    agree(
+        lambda x, n, few, one: (x < n, n >= few, few == x.bfloat16(), x > one, n > one, (n > 0) != few, one <= x.double(), n < 2.5),
+        *(x, n, few, one), gradients=False,
+    )  # fmt: skip

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 import fuser.numpy as fnp
 from fuser import lax
-from fuser.interop.dynamo.rules.table import Refused, is_array, operand, rule, to_dtype, wide
+from fuser.interop.dynamo.rules.table import Refused, check_divisor, is_array, operand, rule, to_dtype, wide
 from fuser.interop.torch.elementwise import BINARY, COMPARISONS, OWN_DTYPE, TRUTH, UNARY, clamp, gelu
 from fuser.lax.values import broadcast_to, literal
+from fuser.runtime.array import numpy_dtype, torch_dtype
 from fuser.scipy import special
 
 
@@ -68,9 +70,13 @@ for _name, _function in BINARY.items():
 
 def _divisor(dtype: np.dtype, y: Any) -> Any:
     """What an operation divides by; torch raises for an integer zero."""
-    if dtype.kind in "iu" and (is_array(y) or y in (0, -1)):
-        raise Refused("integer division raises where the divisor is zero")
-    return operand(y, wide(dtype))
+    divisor = operand(y, wide(dtype))
+    if dtype.kind in "iu":
+        if is_array(y):
+            check_divisor(divisor)
+        elif y == 0:
+            raise Refused("integer division by zero, for which torch raises")
+    return divisor
 
 
 def _remainder(function: Callable[[Any, Any], Any], name: str) -> None:
@@ -89,9 +95,18 @@ def _div(dtype: np.dtype, x: Any, y: Any, rounding_mode: str | None = None) -> A
     if rounding_mode == "floor":
         return fnp.floor_divide(x, y)
     if dtype.kind in "iu":
-        return lax.div(x, y)
+        return lax.div(*fnp.broadcast_arrays(x, y))
     quotient = fnp.divide(x, y)
     return quotient if rounding_mode is None else fnp.trunc(quotient)
+
+
+def _integer_power(base: Any, exponent: Any) -> Any:
+    """Modulo the dtype's range; to negative exponents 0, but of 1 and -1, which are their own inverses."""
+    if base.dtype.kind != "i":
+        return fnp.power(base, exponent)
+    inverse = fnp.where(fnp.less_equal(fnp.abs(base), 1), base, literal(0, base.dtype))
+    negative = fnp.less(exponent, literal(0, exponent.dtype))
+    return fnp.power(fnp.where(negative, inverse, base), fnp.abs(exponent))
 
 
 def _power(dtype: np.dtype, x: Any, y: Any) -> Any:
@@ -102,7 +117,9 @@ def _power(dtype: np.dtype, x: Any, y: Any) -> Any:
         if float(y).is_integer() and abs(y) <= 4:
             return lax.integer_pow(base, int(y))
     if dtype.kind in "iub":
-        if not is_array(y) and float(y).is_integer() and y >= 0:
+        if is_array(y):
+            return _integer_power(base, operand(y, dtype))
+        if float(y).is_integer() and y >= 0:
             return lax.integer_pow(base, int(y))
         raise Refused("integer powers raise where the exponent is negative")
     return fnp.power(base, operand(y, wide(dtype)))
@@ -112,17 +129,12 @@ rule("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")(_power)
 
 
 def common(x: Any, y: Any) -> np.dtype:
-    """The dtype in which torch compares: that of its promotion, where numbers and arrays of rank 0 give way within a kind."""
-    if not is_array(y):
-        kinds = "biufc"
-        kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(y)]
-        own = "f" if x.dtype.kind == "V" else x.dtype.kind
-        if kinds.index(kind) <= kinds.index(own) or (kind == "i" and own == "u"):
-            return x.dtype
-        return np.dtype(np.int64) if kind == "i" else np.dtype(np.float32)
-    if x.dtype == y.dtype:
-        return x.dtype
-    raise Refused(f"a comparison of {x.dtype.name} with {y.dtype.name}")
+    """The dtype in which torch compares: that of its promotion."""
+    own = [
+        torch.empty((1,) * len(v.shape), dtype=torch_dtype(v.dtype), device="meta") if is_array(v) else v
+        for v in (x, y)
+    ]
+    return numpy_dtype(torch.result_type(*own))
 
 
 def _comparison(name: str, function: Callable[[Any, Any], Any]) -> None:

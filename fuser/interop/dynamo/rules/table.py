@@ -17,7 +17,8 @@ from fuser.trace.core import Tracer
 Rule = Callable[..., Any]
 TABLE: dict[str, Rule] = {}  # by the overload's text: torch makes some of its objects anew
 F32 = np.dtype(np.float32)
-_checks: list[list[tuple[Any, str]]] = []  # of the programs being traced, the innermost last
+Check = tuple[Any, Exception]  # a traced truth value, and what the program raises where it holds
+_checks: list[tuple[str, list[Check]]] = []  # of the programs being traced, the innermost last, with their platforms
 
 
 class Refused(Exception):
@@ -74,19 +75,25 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def checking() -> Iterator[list[tuple[Any, str]]]:
-    """While the block runs, what `check` is told is collected: traced truth values, and what is wrong where one holds."""
-    found: list[tuple[Any, str]] = []
-    _checks.append(found)
+def checking(platform: str) -> Iterator[list[Check]]:
+    """While the block runs, what `check` is told of a program for a platform ("cpu", "cuda") is collected."""
+    found: list[Check] = []
+    _checks.append((platform, found))
     try:
         yield found
     finally:
         _checks.pop()
 
 
-def check(bad: Any, message: str) -> None:
-    """The program raises IndexError where an element of `bad` holds."""
-    _checks[-1].append((fnp.any(bad), message))
+def check(bad: Any, message: str, error: type[Exception] = IndexError) -> None:
+    """The program raises the error where an element of `bad` holds."""
+    _checks[-1][1].append((fnp.any(bad), error(message)))
+
+
+def check_divisor(divisor: Any) -> None:
+    """On the CPU the program raises torch's RuntimeError where an integer of `divisor` is zero; a GPU's quotient is open, as torch's is."""
+    if _checks[-1][0] == "cpu":
+        check(fnp.equal(divisor, literal(0, divisor.dtype)), "ZeroDivisionError: an integer divided by 0", RuntimeError)
 
 
 def check_indices(indices: Any, extent: int, what: str) -> Any:

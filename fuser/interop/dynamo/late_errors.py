@@ -1,7 +1,7 @@
-"""What a program says of the indices that it took: on the host at once, on a GPU once the device has come so far.
+"""What a program says of the values that it took (an index out of range): on the host at once, on a GPU once the device has come so far.
 
 Nobody waits for a GPU here: a program's truth values are copied to pinned memory behind its kernels, and a later call (of any
-program), or the end of the process, raises the IndexError, as torch's own assertions on a device come late.
+program), or the end of the process, raises the error, as torch's own assertions on a device come late.
 """
 
 from __future__ import annotations
@@ -44,44 +44,44 @@ class Pending:
 
     def __init__(self, copied: Callable[[Sequence[Any]], Any]) -> None:
         self._copied = copied
-        self._calls: collections.deque[tuple[Any, Sequence[str]]] = collections.deque()
+        self._calls: collections.deque[tuple[Any, Sequence[Exception]]] = collections.deque()
         self._lock = threading.Lock()  # the backward pass of a GPU runs in a thread of its own
 
-    def add(self, flags: Sequence[Any], messages: Sequence[str]) -> None:
+    def add(self, flags: Sequence[Any], errors: Sequence[Exception]) -> None:
         """Remember a call, whose error `examine` raises."""
-        self._calls.append((self._copied(flags), messages))
+        self._calls.append((self._copied(flags), errors))
 
     def examine(self, most: int = MOST_PENDING) -> None:
-        """IndexError for an earlier call, where one is known to be wrong; waits for those beyond `most`."""
+        """The error of an earlier call, where one is known to be wrong; waits for those beyond `most`."""
         while self._calls:
             with self._lock:
                 if not self._calls or not (len(self._calls) > most or self._calls[0][0].known()):
                     return
-                copied, messages = self._calls.popleft()
-            raise_where(copied.values(), messages, " (in an earlier call)")
+                copied, errors = self._calls.popleft()
+            raise_where(copied.values(), errors, " (in an earlier call)")
 
 
-def raise_where(flags: Sequence[Any], messages: Sequence[str], when: str = "") -> None:
-    """IndexError with the message of the first flag that holds."""
-    for flag, message in zip(flags, messages):
+def raise_where(flags: Sequence[Any], errors: Sequence[Exception], when: str = "") -> None:
+    """The error of the first flag that holds."""
+    for flag, error in zip(flags, errors):
         if flag:
-            raise IndexError(message + when)
+            raise type(error)(f"{error}{when}")
 
 
 PENDING = Pending(Copied)
 
 
-def examine(flags: Sequence[Any], messages: Sequence[str]) -> None:
-    """IndexError where an index was out of range: here for flags on the host, in a later call for a GPU's."""
+def examine(flags: Sequence[Any], errors: Sequence[Exception]) -> None:
+    """The error whose flag holds: here for flags on the host, in a later call for a GPU's."""
     if not any(map(on_gpu, flags)):
-        raise_where([to_numpy(flag).any() for flag in flags], messages)
+        raise_where([to_numpy(flag).any() for flag in flags], errors)
         return
     tensors = [Array(flag).torch() for flag in flags]
     if not all(tensor.is_cuda for tensor in tensors):  # a driver that stands in for one, or Triton's interpreter
-        raise_where([bool(tensor.any()) for tensor in tensors], messages)
+        raise_where([bool(tensor.any()) for tensor in tensors], errors)
     else:
         PENDING.examine()
-        PENDING.add(tensors, messages)
+        PENDING.add(tensors, errors)
 
 
 def _at_exit() -> None:
