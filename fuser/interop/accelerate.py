@@ -45,7 +45,7 @@ from fuser.interop.arguments import (
 )
 from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, like_columns, with_columns
 from fuser.interop.control.loops import with_control
-from fuser.interop.deferred_compilation import compiled_when_it_pays
+from fuser.interop.deferred_compilation import Budget, compiled_when_it_pays
 from fuser.interop.entries import Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.made_objects import taken_apart
@@ -112,6 +112,7 @@ class Accelerated(fast_path.WithPaths):
         self._segments: list[Segments] = []
         self._unsigned: dict[str, str] = {}  # why calls ran in NumPy whose arguments make no signature
         self._by_columns: ByColumns | None = None
+        self._budget = Budget()  # of compiling
 
     @property
     def cuts(self) -> dict[str, str]:
@@ -454,9 +455,12 @@ class Accelerated(fast_path.WithPaths):
                         return entry.after_error(error, functools.partial(self._in_segments, error, entry), again)
                 raise
 
+        measured = self.measure and self._backend_name() != "reference"
+        if measured and self.fallback == "segments" and self.library == "NumPy":
+            compile = self._budget.limited(compile, self._segments, self._quick.clear)
         entry = Signature(self.name, self.function, compile, ", ".join(map(self._in_words, leaves)))
         entry.add(leaves)
-        if self.measure and self._backend_name() != "reference":
+        if measured:
             entry.measure(self._quick.clear)
         self._entries[key] = entry
         if len(self._entries) > MOST_SIGNATURES:
@@ -466,11 +470,10 @@ class Accelerated(fast_path.WithPaths):
         return entry
 
     def _compiled(self, entry: Signature, static: Any, structure: Any, leaves: Sequence[Any]) -> Run:
-        precise = entry.precise
-        traced = self._staged(static, structure, leaves, precise, entry.dynamic)
+        traced = self._staged(static, structure, leaves, entry.precise, entry.dynamic)
         if traced.always_numpy:
             return entry.always_in_numpy(traced.guards)
-        finish = functools.partial(self._running, entry, static, structure, precise, traced)
+        finish = functools.partial(self._running, entry, static, structure, entry.precise, traced)
         if not self.measure or self.fallback == "error" or self._backend_name() == "reference":
             return finish(traced.lower().compile(), leaves)
         return compiled_when_it_pays(entry, traced, leaves, finish, functools.partial(entry.measure, self._quick.clear))

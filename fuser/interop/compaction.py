@@ -35,7 +35,8 @@ class Compaction:
             found = faster(np.nonzero)(mask)
             return np.transpose(found) if self.dimension == ALL else found[self.dimension]  # type: ignore[no-any-return]
         if self.axis:
-            return full[(*[slice(None)] * self.axis, mask)]  # type: ignore[no-any-return]
+            index: tuple[Any, ...] = (*[slice(None)] * self.axis, mask)
+            return full[index]  # type: ignore[no-any-return]
         return item(full, mask)  # type: ignore[no-any-return]
 
 

@@ -20,12 +20,45 @@ from fuser.runtime.cache import default_cache, digest
 if TYPE_CHECKING:
     from fuser.api.jitted import Compiled, Lowered
     from fuser.interop.entries import Run, Signature
+    from fuser.interop.segments import Segments
     from fuser.interop.stages import AcceleratedTraced
+
+Compile = Callable[["Signature", Sequence[Any]], "Run"]
 
 SECONDS_AN_OPERATION = 1.5e-3  # to optimise and partition a graph, and to write its kernels
 SECONDS_A_CHARACTER = 9e-6  # of kernels' text, for the C compiler
 LEAST_SECONDS = 1.0  # up to which nothing is put off
+FREE_SECONDS = 3.0  # of compiling all signatures of a function, after which each new one has to pay for itself
 SHARE = 0.5  # of what compiling takes, that calls take in NumPy before
+
+
+class Budget:
+    """Seconds that compiling a function's signatures took: one that meets new sizes or values in each call is not to compile in each."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.signatures = 0
+
+    def limited(self, compile: Compile, segments: Sequence[Segments], slower: Callable[[], None]) -> Compile:
+        """`compile`, for which a new signature waits, where the budget is spent, until its calls have taken a share of what others took.
+
+        `segments` are those of the function's signatures, whose compilation counts too; `slower` is as in `Signature.measure`.
+        """
+
+        def when_it_pays(entry: Signature, leaves: Sequence[Any]) -> Run:
+            spent = self.seconds + sum(each.compiling for each in segments)
+            if spent > FREE_SECONDS and not entry.programs and entry.traces == 1:
+                takes = spent / self.signatures
+                resume = functools.partial(when_it_pays, entry)
+                return Deferred(entry, takes, resume, functools.partial(entry.measure, slower))
+            start = time.perf_counter()
+            try:
+                return compile(entry, leaves)
+            finally:
+                self.seconds += time.perf_counter() - start
+                self.signatures += 1
+
+        return when_it_pays
 
 
 class Deferred:
@@ -36,7 +69,7 @@ class Deferred:
     ) -> None:
         self.entry, self.seconds, self.resume, self.decided = entry, takes * SHARE, resume, decided
         self.lock = threading.Lock()
-        entry.how = f"by NumPy until calls have taken {self.seconds:.1f} s, as compiling takes about {takes:.0f} s"
+        entry.how = f"by NumPy until calls have taken {self.seconds:.2g} s, as compiling takes about {takes:.2g} s"
 
     def __call__(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = self.entry

@@ -61,7 +61,7 @@ class Owners:
         """How to give back what a mask selects: one array for each selection."""
         if id(leaf) not in self._selections:
             mask, full, how = compaction(leaf)
-            parts = {"mask": self._part(mask), "full": None if full is None else self._part(full)}
+            parts: dict[str, Any] = {"mask": self._part(mask), "full": None if full is None else self._part(full)}
             self._selections[id(leaf)] = Output("selected", replace(how, **parts))
         return self._selections[id(leaf)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from fuser.errors import UnsupportedError
 from fuser.interop import accelerate
-from fuser.interop.numpy import host_kernels
+from fuser.interop.numpy import host_kernels, reductions
 from fuser.ops import movement
 from tests.interop.oracle import same
 
@@ -80,6 +80,44 @@ def test_results_that_a_mask_selects(name: str, backend: str, monkeypatch: pytes
             wanted, found = function(*theirs), accelerated(*ours)
         same((wanted, theirs), (found, ours), 1e-12)
     assert accelerated.explain().split(": ")[1].startswith("compiled whole")
+
+
+STEPS = {
+    "median": lambda x, m: np.median(x[x > 0]),
+    "median of rows": lambda x, m: np.median(m[m[:, 0] > 0], axis=0),
+    "percentiles": lambda x, m: np.percentile(x[x > 0] * 2, [5, 50, 95]),
+    "quantile": lambda x, m: np.quantile(m[m > 0], 0.25),
+    "histogram": lambda x, m: np.histogram(x[x > 0], bins=7, range=(0, 3)),
+    "correlation": lambda x, m: np.corrcoef(x[x > 0], np.sin(x)[x > 0]),
+    "covariance of columns": lambda x, m: np.cov(m[m[:, 0] > 0], rowvar=False),
+    "fit": lambda x, m: np.polyfit(x[x > 0], np.exp(x[x > 0]), 2),
+    "integral": lambda x, m: np.trapezoid(x[x > 0]),
+    "table": lambda x, m: np.interp(0.3, np.sort(x), np.arange(120.0)) + np.interp(x[0], np.arange(120)[x > 0], x[x > 0]),
+    "counts": lambda x, m: np.bincount((3 * np.abs(x)).astype(int)[x > -1], minlength=12),
+    "sums by kind": lambda x, m: np.bincount((3 * np.abs(x)).astype(int)[x > -1], weights=x[x > -1], minlength=12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_functions_whose_results_have_one_shape_for_any_selection(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reductions, "MOST_SORTED", 8)
+    accelerated = accelerate(STEPS[name], measure=False)
+    for scale in (1.0, 0.5):
+        same(STEPS[name](scale * X, M), accelerated(scale * X, M), 1e-9)
+    assert accelerated.explain().split(": ")[1] == "compiled whole"
+
+
+def test_steps_of_too_few_elements_are_numpys() -> None:
+    accelerated = accelerate(lambda x: np.percentile(x[x > 100], 5), measure=False)
+    with pytest.raises(IndexError):
+        accelerated(X)
+    counted = accelerate(lambda x: np.bincount((9 * np.abs(x)).astype(int)[x > 0], minlength=3), measure=False)
+    same(np.bincount((9 * np.abs(X)).astype(int)[X > 0], minlength=3), counted(X))
+
+
+def test_a_step_whose_result_has_a_size_of_its_own_is_refused() -> None:
+    with pytest.raises(UnsupportedError):
+        accelerate(lambda m: np.median(m[m[:, 0] > 0], axis=1), fallback="error")(np.abs(np.tile(M, (200, 1))))
 
 
 def test_one_selection_is_one_array() -> None:

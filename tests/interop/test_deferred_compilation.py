@@ -58,6 +58,30 @@ def test_compilation_waits_for_two_estimates_and_then_is_measured(monkeypatch):
     assert entry.how == "compiled whole"
 
 
+def test_new_signatures_wait_once_a_function_has_spent_its_seconds(monkeypatch):
+    monkeypatch.setattr(deferred_compilation, "FREE_SECONDS", 0.0)
+    fast, x = fuser.accelerate(lambda x, n: x[:n] * 2 + n, measure=True), np.arange(9.0)
+    for n in range(1, 6):
+        assert np.array_equal(fast(x, n), x[:n] * 2 + n)
+    first, second, *others = fast._signatures()
+    assert "being timed" in first.explain()
+    assert all(type(entry.programs[0]) is deferred_compilation.Deferred for entry in (second, *others))
+    second.spent = second.programs[0].seconds
+    assert np.array_equal(fast(x, 2), x[:2] * 2 + 2)
+    assert "being timed" in second.explain() and "until calls have taken" in others[0].explain()
+
+
+def test_signatures_that_wait_run_in_segments_or_raise_as_others_do(monkeypatch):
+    monkeypatch.setattr(deferred_compilation, "FREE_SECONDS", 0.0)
+    fast = fuser.accelerate(lambda x, n: len(np.unique(x)) + n, measure=True)
+    for n in (1, 2):
+        assert fast(np.ones(5), n) == 1 + n
+    entry = fast._signatures()[1]
+    entry.spent = entry.programs[0].seconds
+    assert fast(np.ones(5), 2) == 3
+    assert "in segments" in entry.explain()
+
+
 def test_functions_that_are_not_measured_are_compiled_at_once(monkeypatch):
     monkeypatch.setattr(deferred_compilation, "SECONDS_AN_OPERATION", 10.0)
     fast, a = fuser.accelerate(eliminated, measure=False), system(6)

@@ -16,6 +16,7 @@ from fuser.interop.numpy.context import Context, supported
 from fuser.interop.numpy.dispatch import FUNCTIONS, title
 from fuser.interop.numpy.layout import order_of
 from fuser.interop.numpy.scipy import has_stand_in
+from fuser.interop.numpy.selected import unknown_shape
 from fuser.interop.numpy.substitutes import faster
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import Declined
@@ -104,8 +105,11 @@ def _rebuilt(like: Any, leaves: list[Any]) -> Any:
     return leaves.pop(0)
 
 
-def call_numpy(context: Context, function: Any, args: Any, kwargs: Any) -> Any:
-    """`function(*args, **kwargs)` by NumPy itself, at each call of the program."""
+def call_numpy(context: Context, function: Any, args: Any, kwargs: Any, masks: int = 0) -> Any:
+    """`function(*args, **kwargs)` by NumPy itself, at each call of the program.
+
+    With `masks`, so many masks stand first, each before what it selects of: results whose types depend on how much that is are refused.
+    """
     operands: list[TracedArray] = []
 
     def placed(value: Any) -> Any:
@@ -130,8 +134,13 @@ def call_numpy(context: Context, function: Any, args: Any, kwargs: Any) -> Any:
     tells, answer = False, faster(function)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        sample = run(*[_sample(o.shape, o.dtype) for o in operands])
-    tells = function in _WARNS or has_stand_in(function)
+        samples = [_sample(o.shape, o.dtype) for o in operands]
+        sample = run(*samples)
+        if masks:
+            few = [_fewer(a) if n < 2 * masks and n % 2 == 0 else a for n, a in enumerate(samples)]
+            if _types_of(run(*few)) != _types_of(sample):
+                raise unknown_shape()
+    tells = function in _WARNS or has_stand_in(function) or masks > 0
     leaves = [np.asarray(leaf) for leaf in _flat(sample)]
     types = tuple(ArrayType(leaf.shape, supported(leaf.dtype, f"a result of {title(function)}")) for leaf in leaves)
     found = bind(numpy_call_p, *[o.lifted() for o in operands], function=run, types=types)
@@ -164,6 +173,15 @@ def _sample(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         if len(shape) > 1
         else np.ones(shape, dtype)
     )
+
+
+def _fewer(mask: np.ndarray) -> np.ndarray:
+    """A mask that selects less than all."""
+    return np.arange(mask.size).reshape(mask.shape) % 4 != 1
+
+
+def _types_of(value: Any) -> list[Any]:
+    return [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in _flat(value)]
 
 
 def _handler(function: Any) -> Callable[..., Any]:

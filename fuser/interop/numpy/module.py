@@ -22,6 +22,7 @@ from fuser.interop.numpy import (  # noqa: F401  for their tables
     scipy,
     selected_functions,
     selected_reductions,
+    selected_steps,
 )
 from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import wrap_known

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.numpy.checks import exempted, notice, notice_new
+from fuser.interop.numpy.checks import exempted, notice, notice_new, notice_out_of_range
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.dispatch import FUNCTIONS, ON_SELECTED, Handler
-from fuser.interop.numpy.selected import Selected, box
+from fuser.interop.numpy.selected import Selected, alike, box, unknown_shape
 from fuser.interop.numpy.traced import TracedArray
 from fuser.lax.values import literal
 from fuser.numpy import reductions as R
@@ -131,6 +131,24 @@ def _median_of_selected(context: Context, a: Selected, axis: Any = None) -> Any:
 
 
 ON_SELECTED[np.median] = _median_of_selected
+
+
+def _bincount_of_selected(context: Context, x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+    """What a mask does not select is counted behind the other places."""
+    like: Any = alike([x] if weights is None else [x, weights])
+    if not isinstance(x, Selected) or not minlength or like.value.ndim != 1 or x.dtype.kind not in "iu":
+        raise unknown_shape()
+    mask: Any = TracedArray(context, like.mask)
+    notice_out_of_range(np.where(mask, x.full(), 0).lifted(), minlength)  # type: ignore[call-overload]
+    places: Any = np.where(mask, x.full(), minlength)  # type: ignore[call-overload]
+    if weights is None:
+        return np.bincount(places, minlength=minlength + 1)[:minlength].copy()
+    if not isinstance(weights, Selected):
+        raise unknown_shape()
+    return np.bincount(places, np.where(mask, weights.full(), 0.0), minlength + 1)[:minlength].copy()  # type: ignore[call-overload]
+
+
+ON_SELECTED[np.bincount] = _bincount_of_selected
 
 
 # Products.
