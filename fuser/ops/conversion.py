@@ -27,6 +27,7 @@ from fuser.ir.types import (
     is_key,
     short_dtype,
 )
+from fuser.ops import float8
 from fuser.ops.family import SHAPE, batch_elementwise, elementwise, sample
 from fuser.trace.batch import moved
 from fuser.trace.core import bind
@@ -78,7 +79,9 @@ def _convert_lower(x: Scalar, new: np.dtype) -> Scalar:
     """A conversion sees the value rounded to the dtype that it is converted from."""
     if x.dtype in (FLOATS[0], bfloat16) and new != x.dtype and not _exact(x):
         x = S.cast(S.cast(x, FLOATS[2]), x.dtype)
-    return S.cast(x, new)
+    if x.dtype in float8.FORMATS and new != x.dtype:
+        x = float8.decoded(x)
+    return float8.encoded(S.cast(x, FLOATS[2]), new) if new in float8.FORMATS and new != x.dtype else S.cast(x, new)
 
 
 convert_element_type_p: Primitive = register(

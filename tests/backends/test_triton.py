@@ -22,7 +22,8 @@ from fuser import jit, lax
 from fuser.backends.triton import block_sizes, spell
 from fuser.errors import UnsupportedError
 from fuser.ir.types import ArrayType
-from tests.backends.triton_cases import FORMS, LARGE, bits, f32, of, softmax
+from fuser.partition.group import Kind
+from tests.backends.triton_cases import FORMS, LARGE, bits, f32, of, quantised, softmax
 
 pytestmark = pytest.mark.xdist_group("triton")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -315,8 +316,8 @@ def test_equal_programs_of_other_sizes_share_their_text() -> None:
         (lambda x: fnp.arccos(x), (of("complex64", 4),), "acos of complex numbers is computed by torch"),
         (
             lambda x: x.astype("float32"),
-            (ArrayType((4,), np.dtype(fnp.float8_e5m2)),),
-            "f8_e5m2 is converted by torch",
+            (ArrayType((4,), np.dtype(fnp.int4)),),
+            "i4 is converted by torch",
         ),
         (lambda x: x + 1, (f32(0, 3),), "it has no elements"),
     ],
@@ -324,6 +325,15 @@ def test_equal_programs_of_other_sizes_share_their_text() -> None:
 def test_what_is_refused_runs_as_a_library_step(function: Any, types: Any, reason: str) -> None:
     plan = lower(function, *types).plan
     assert [(group.kind.value, group.reason) for group in plan.groups] == [("library", reason)]
+
+
+def test_rows_are_normalised_and_quantised_to_8_bits_in_one_kernel() -> None:
+    (group,) = lower(quantised, of("bfloat16", 64, 512), f32(512)).plan.groups
+    assert group.kind is Kind.REDUCTION and not group.reason
+    halves = lower(
+        lambda x, w: x @ w.astype("bfloat16"), of("bfloat16", 64, 512), of("float8_e4m3fn", 512, 64)
+    ).plan.groups
+    assert [g.kind for g in halves] == [Kind.CONTRACTION] and not halves[0].reason
 
 
 def test_importing_fuser_loads_neither_torch_nor_triton() -> None:

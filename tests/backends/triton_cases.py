@@ -67,6 +67,28 @@ def cross_entropy(x: Any, labels: Any) -> Any:
     return -fnp.take_along_axis(fuser.nn.log_softmax(x.astype("float32"), axis=-1), labels[:, None], axis=-1)
 
 
+def quantised(x: Any, weights: Any, dtype: str = "float8_e4m3fn") -> Any:
+    """Rows divided by the root of their mean square, as numbers of 8 bits with a scale each."""
+    x = x.astype("float32")
+    y = x * fuser.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weights
+    scale = abs(y).max(-1, keepdims=True) / float(fnp.finfo(dtype).max)
+    return (y / scale).astype(dtype), scale
+
+
+def moved_bytes(x: Any, y: Any) -> Any:
+    """Floats of 8 bits that are moved, chosen and read as others, too large ones, and a number of theirs."""
+    several = fnp.concatenate([x, y.astype(x.dtype)[::-1]]).T
+    padded = fnp.pad(x, 1, constant_values=fnp.asarray(2.5, x.dtype))
+    return (
+        several,
+        padded,
+        fnp.where(y > 0, x, x[::-1]),
+        x.astype("bfloat16") * 2,
+        x.astype("int32"),
+        x.astype("float64"),
+    )
+
+
 def online_sums(x: Any) -> Any:
     """Sums relative to a maximum: weighted, chosen, scaled, of squares; of elements of which the first hundred are −∞."""
     x = fnp.where(fnp.arange(x.shape[-1]) < 100, -fnp.inf, x * 40)
@@ -100,6 +122,23 @@ def ragged(sizes: list[int]) -> Callable[..., Any]:
 
 FORMS: dict[str, Form] = {
     # one axis; a scalar; several axes; neighbours along different axes
+    "rows quantised to 8 bits": (quantised, (of("bfloat16", 20, 300), f32(300))),
+    "rows quantised to 8 bits with infinities": (
+        lambda x, w: quantised(x, w, "float8_e5m2"),
+        (of("float16", 20, 300), f32(300)),
+    ),
+    "numbers of 8 bits": (lambda x, y: moved_bytes(x, y * 1e4), (of("float8_e4m3fn", 20, 33), f32(20, 33))),
+    "numbers of 8 bits of AMD's": (lambda x, y: moved_bytes(x, y * 99), (of("float8_e5m2fnuz", 20, 33), f32(20, 33))),
+    "product of 8 bits that are widened": (
+        lambda x, w, s: (x @ w.astype("bfloat16")) * s,
+        (of("bfloat16", 40, 64), of("float8_e4m3fn", 64, 48), of("bfloat16", 48)),
+    ),
+    "product of 8 bits that are made of others": (
+        lambda x, w: fuser.lax.dot_general(
+            (x * 2).astype("float8_e4m3fn"), w, (((1,), (0,)), ((), ())), preferred_element_type=F32
+        ),
+        (f32(40, 64), of("float8_e4m3fn", 64, 48)),
+    ),
     "line": (lambda x: fnp.tanh(x) * 2 + 1, (f32(3000),)),
     "line of joined axes": (lambda x, y: fnp.maximum(x, y) - 0.5, (f32(7, 5, 64), f32(7, 5, 64))),
     "line of an odd size": (lambda x, y: (x * y, fnp.arange(3001) - x), (f32(3001), f32(3001))),

@@ -54,6 +54,7 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
 from fuser.ops.collective import axis_index_p, collective_group_p
+from fuser.ops.float8 import FORMATS
 from fuser.ops.grouped import grouped_matmul_p, grouped_sums_p
 from fuser.ops.order import order_p
 from fuser.ops.scatter_rows import scatter_rows_p
@@ -127,7 +128,7 @@ class Triton:
             return reason
         for var in (*eqn.invars, *eqn.outvars):
             dtype = var.aval.dtype
-            if dtype in SMALL:
+            if dtype in SMALL and not (dtype in FORMATS and _of_bits(eqn)):
                 return f"{short_dtype(dtype)} is converted by torch"
         if any(is_complex(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)):
             return _complex_reason(eqn)
@@ -232,6 +233,16 @@ def _complex_reason(eqn: Eqn) -> str | None:
         return None if combined == "sum" else f"{combined} of complex numbers is computed by torch"
     missing = without_rule(nodes(lowered(eqn))) if primitive.fusion is Fusion.ELEMENTWISE else None
     return None if missing is None else f"{missing} of complex numbers is computed by torch"
+
+
+def _of_bits(eqn: Eqn) -> bool:
+    """Whether an equation moves and chooses floats of 8 bits, and computes with their bits alone."""
+    if eqn.primitive.fusion is Fusion.MOVEMENT:
+        return True
+    if eqn.primitive.fusion is not Fusion.ELEMENTWISE:
+        return False
+    computed = [node for node in nodes(lowered(eqn)) if node.op not in ("bitcast", "select", "input", "const")]
+    return all(dtype not in SMALL for node in computed for dtype in (node.dtype, *(a.dtype for a in node.args)))
 
 
 def _require_gpu() -> None:

@@ -21,6 +21,7 @@ from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import within_sweep
 from fuser.kernel.sizes import IndexText, Sizes
+from fuser.ops.float8 import FORMATS
 
 LARGE = 2**31  # elements from which positions need 64 bits
 
@@ -239,7 +240,7 @@ class Emitter(BlockEmitter):
     def constant(self, node: Scalar) -> str:
         """A number with its type; one that looks like a size is an argument, so that the text serves other sizes."""
         value, dtype = node.attr, node.dtype
-        if is_inexact(dtype) or dtype.kind in "iu":
+        if (is_inexact(dtype) and dtype not in FORMATS) or dtype.kind in "iu":
             number = float(value)
             if 16 < abs(number) < 2**31 and number == int(number):
                 size = ("literal", int(number), dtype)

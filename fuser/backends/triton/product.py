@@ -246,7 +246,9 @@ class Product(Emitter):
         whole: Dims = frozenset((free, dim))
         target = ("left", "right")[number]
         if self.by_map(root):
-            self.line(f"{target} = {self.load_text(root, widen=False)}")
+            # Units multiply 8 bits where both operands have them; one that is computed has 16.
+            alike = self.parts.dtype.itemsize > 1 or all(map(self.by_map, self.parts.sides))
+            self.line(f"{target} = {self.load_text(root, widen=False)}" + ("" if alike else ".to(tl.float16)"))
             return target
         self.line(f"{name} = start + tl.arange(0, K_BLOCK){('[None, :]', '[:, None]')[number]}")
         self.line(f"{name}_inside = {name} < {length}")
@@ -257,7 +259,11 @@ class Product(Emitter):
             loaded, kept = self.load_text(root, widen=False), True
         else:
             self.define(root)
-            loaded, kept = f"{self.operand(root)}.to({narrow})", False
+            value = self.operand(root)
+            loaded, kept = (
+                _halves(value, root.dtype) if root.dtype in spell.MATRIX_FLOATS else f"{value}.to({narrow})",
+                False,
+            )
         if self.spans(root) != whole:
             loaded = f"tl.broadcast_to({loaded}, {shape})"
         if not kept or dim not in self.spans(root):
@@ -270,10 +276,10 @@ class Product(Emitter):
         return False
 
     def load_text(self, node: Scalar, widen: bool = True) -> str:
-        """The load of an element; one of 8 bits as 16, which all GPUs multiply."""
+        """The load of an element; an operand's of 8 bits as 16, which all GPUs multiply."""
         loaded = super().load_text(node, widen)
-        small = spell.MATRIX_FLOATS.get(self.kernel.params[node.attr.param].dtype)
-        return f"from_{small}({loaded})" if small else loaded
+        multiplied = node in self.parts.sides and node.dtype in spell.MATRIX_FLOATS
+        return _halves(loaded, node.dtype) if multiplied else loaded
 
     def zero(self, dim: str) -> str:
         shapes = {"m": "(M_BLOCK, 1)", "n": "(1, N_BLOCK)", "k0": "(1, K_BLOCK)", "k1": "(K_BLOCK, 1)"}
@@ -281,6 +287,11 @@ class Product(Emitter):
 
     def store_dims(self, store: Store) -> Dims:
         return frozenset("mn")
+
+
+def _halves(bits: str, dtype: np.dtype) -> str:
+    """Floats of 8 bits as float16."""
+    return f"from_{spell.MATRIX_FLOATS[dtype]}({bits})"
 
 
 class Mapped(Product):

@@ -15,6 +15,7 @@ from fuser.backends.table import Spelling, Table, words
 from fuser.backends.triton import exact_packs, half_precision, half_row_buffers
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, float8_e4m3fn, float8_e5m2, is_inexact
+from fuser.ops.float8 import FORMATS
 
 F16, F32, F64 = FLOATS[0], FLOATS[2], FLOATS[3]
 
@@ -27,6 +28,7 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     F32: ("tl.float32", "tl.float32"),
     F64: ("tl.float64", "tl.float64"),
     KEY: ("tl.uint64", "tl.uint64"),  # the first word in the low half
+    **dict.fromkeys(FORMATS, ("tl.uint8", "tl.uint8")),  # their bits
 }
 
 LIBDEVICE = [
@@ -320,6 +322,8 @@ def literal(value: np.generic, dtype: np.dtype) -> str:
     """A number as Python text that reads back as exactly the same number."""
     if dtype == BOOL:
         return "True" if value else "False"
+    if dtype in FORMATS:
+        return str(int(value.view(np.uint8)))
     if is_inexact(dtype):
         number = float(value)
         if math.isnan(number):
