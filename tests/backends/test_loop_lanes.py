@@ -140,3 +140,30 @@ def test_factors_that_several_lanes_share(batch: int, channels: int, states: int
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=2e-5, atol=2e-5)
     if batch > 1:
         assert states in {s.strip_mining for s in schedules(scan(lax, fnp), factors, inputs)}
+
+
+def steered(xp: Any, scan: Any, vmap: Any) -> Any:
+    """A population of networks, their weights drawn apart from two halves, each of which steers its own state."""
+
+    def run(weights: Any, start: Any) -> Any:
+        first, second = weights[:40].reshape(4, 10), weights[40:]
+
+        def body(state: Any, _: Any) -> Any:
+            force = xp.tanh(xp.tanh(state @ first) @ second)
+            return state + 0.1 * xp.stack([state[1], force, state[3], -force]), force
+
+        return scan(body, start, None, length=12)
+
+    return lambda mean, noise, start: vmap(run)(xp.concatenate([mean + noise, mean - noise]), start)
+
+
+@pytest.mark.parametrize("population", [24, 64, 150])
+def test_a_population_of_networks(population: int) -> None:
+    mean, noise = (normal(*shape) for shape in ((50,), (population, 50)))
+    start = normal(2 * population, 4)
+    args = mean, 0.1 * noise, start
+    found = fuser.jit(steered(fnp, lax.scan, fuser.vmap))(*args)
+    with jax.enable_x64(True):
+        expected = steered(jnp, jax.lax.scan, jax.vmap)(*(a.astype(np.float64) for a in args))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a, float), b, rtol=2e-4, atol=2e-5)

@@ -13,7 +13,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.control_flow.interrupt import START, STEPS
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import NOTHING, THREADS, Code, Element, Part, Symbol, Variable, code, joined
-from fuser.backends.c.schedules import loop_prologue, masking, strip_mining, unroll_and_jam
+from fuser.backends.c.schedules import masking, strip_mining, unroll_and_jam
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
@@ -229,15 +229,10 @@ class LoopKernel(Emitter):
     def _begin(self, varying: Sequence[Scalar]) -> None:
         """What is computed before the loop, and the first carry, into their arrays."""
         carries = [c for c in self.loop_inside.carries if c.node in self.arrays]
-        if not varying and not carries:
-            return
-        runs = loop_prologue.runs(varying, [*(n for n in varying if n in self.arrays), *(c.initial for c in carries)])
-        home = {node: number for number, nodes in enumerate(runs) for node in nodes}
-        for number, nodes in enumerate(runs):
-            own = [c for c in carries if home.get(c.initial, 0) == number]
-            self._across(lambda nodes=nodes, own=own: self._begin_run(nodes, own))  # type: ignore[misc]
+        if varying or carries:
+            self._across(lambda: self._begin_lane(varying, carries))
 
-    def _begin_run(self, nodes: Sequence[Scalar], carries: Sequence[Carry]) -> None:
+    def _begin_lane(self, nodes: Sequence[Scalar], carries: Sequence[Carry]) -> None:
         self._keep(nodes)
         for carry in carries:
             initial = spell.put(carry.node.dtype, self.operand(carry.initial))
