@@ -17,8 +17,9 @@ def cases(name: str, count: int) -> list[Any]:
 @pytest.mark.parametrize("shares", [1, 4, 8])
 def test_shares_are_all_of_it(shares: int) -> None:
     tests = [cases(f"test_{count}", count) for count in (1, FEW - 1, FEW, 7, 8, 9, 100)]
-    found = [[item.nodeid for item in _shared(sum(tests, []), number, shares)] for number in range(shares)]
-    assert {name for share in found for name in share} == {item.nodeid for test in tests for item in test}
+    items = [item for test in tests for item in test]
+    found = [[item.nodeid for item in _shared(items, number, shares)] for number in range(shares)]
+    assert {name for share in found for name in share} == {item.nodeid for item in items}
     for share in found:
         assert all(any(item.nodeid in share for item in test) for test in tests)
     assert max(map(len, found)) <= sum(
