@@ -6,13 +6,13 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 from typing import Any
 
 import pytest
+import ranks
 
 import fuser
 
@@ -25,36 +25,8 @@ TIMEOUT, LONG = 5.0, 60.0  # seconds that a process waits for others
 
 def start(name: str, count: int, devices: int, **variables: str) -> list[subprocess.Popen[str]]:
     """The processes of a program, each with so many devices."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
-    common |= {"FUSER_NUM_CPU_DEVICES": str(devices), "FUSER_COLLECTIVE_TIMEOUT": str(TIMEOUT), **variables}
-    return [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAMS), name],
-            env={**os.environ, **common, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-
-
-def finish(processes: list[subprocess.Popen[str]], within: float = 600) -> list[tuple[int, str, str]]:
-    """Exit status, output and errors of each; none is left behind."""
-    deadline, found = time.monotonic() + within, []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=max(deadline - time.monotonic(), 1))
-            found.append((process.returncode, out, err))
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    return found
+    said = {"FUSER_NUM_CPU_DEVICES": str(devices), "FUSER_COLLECTIVE_TIMEOUT": str(TIMEOUT), **variables}
+    return ranks.start(count, [str(PROGRAMS), name], said)
 
 
 def said(result: tuple[int, str, str]) -> Any:
@@ -71,7 +43,7 @@ def test_processes_give_the_bits_of_one(count: int, devices: int) -> None:
     processes = start("same_numbers", count, devices, FUSER_COLLECTIVE_TIMEOUT="600")
     wanted = programs_of_processes.digests(programs_of_processes.results())
     merged: dict[str, dict[int, str]] = {}
-    for result in finish(processes):
+    for result in ranks.finish(processes):
         for name, parts in said(result).items():
             merged.setdefault(name, {}).update({int(device): text for device, text in parts.items()})
     assert {n: len(p) for n, p in merged.items()} == dict.fromkeys(wanted, 8)
@@ -79,7 +51,7 @@ def test_processes_give_the_bits_of_one(count: int, devices: int) -> None:
 
 
 def faulty(fault: str, count: int = 4) -> list[tuple[int, str, str]]:
-    return finish(start("endless", count, 1, FAULT=fault))
+    return ranks.finish(start("endless", count, 1, FAULT=fault))
 
 
 def hit(number: int, timeout: float = TIMEOUT) -> list[tuple[int, str, str]]:
@@ -91,7 +63,7 @@ def hit(number: int, timeout: float = TIMEOUT) -> list[tuple[int, str, str]]:
             assert process.stdout.readline() == "started\n"
         time.sleep(0.5)
         processes[1].send_signal(number)
-        return finish([p for n, p in enumerate(processes) if n != 1])
+        return ranks.finish([p for n, p in enumerate(processes) if n != 1])
     finally:
         for process in processes:
             process.kill()
@@ -137,9 +109,9 @@ def test_the_error_of_one_process_reaches_the_others() -> None:
 
 def test_a_checkpoint_is_restored_on_another_number_of_processes(tmp_path: pathlib.Path) -> None:
     variables = {"FOLDER": str(tmp_path / "step"), "FUSER_BACKEND": "reference", "FUSER_COLLECTIVE_TIMEOUT": "600"}
-    wanted = [said(result) for result in finish(start("saved", 2, 2, **variables))]
-    found = [said(result) for result in finish(start("restored", 4, 1, **variables))]
-    found += [said(result) for result in finish(start("restored", 1, 8, **variables))]
+    wanted = [said(result) for result in ranks.finish(start("saved", 2, 2, **variables))]
+    found = [said(result) for result in ranks.finish(start("restored", 4, 1, **variables))]
+    found += [said(result) for result in ranks.finish(start("restored", 1, 8, **variables))]
     assert wanted == [wanted[0]] * 2 and found == [wanted[0]] * 5
 
 
@@ -167,7 +139,7 @@ def test_the_example_learns_alike_with_one_process_and_two() -> None:
         for count, devices in ((1, 4), (2, 2))
     ]
     lines = []
-    for code, out, err in finish(runs):
+    for code, out, err in ranks.finish(runs):
         assert code == 0, err[-3000:]
         lines.append(out.splitlines())
     assert lines[0][:-1] == lines[1][:-1]

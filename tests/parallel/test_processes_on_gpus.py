@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import socket
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +16,7 @@ pytest.importorskip("triton")
 
 import cuda_stand_in
 import processes_on_gpus
+import ranks
 
 from fuser import config
 from fuser.runtime.core import native
@@ -39,36 +37,8 @@ def folder() -> Iterator[None]:
 
 def start(count: int, gpus: int, *arguments: str, timeout: float = TIMEOUT) -> list[subprocess.Popen[str]]:
     """The processes of a program, each of which sees so many GPUs that no other sees."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
-    common |= {"GPUS": str(gpus), "FUSER_COLLECTIVE_TIMEOUT": str(timeout)}
-    return [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), *arguments],
-            env={**os.environ, **common, "RANK": str(rank), "CUDA_VISIBLE_DEVICES": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-
-
-def finish(processes: list[subprocess.Popen[str]], within: float = 400) -> list[tuple[int, str, str]]:
-    """Exit status, output and errors of each; none is left behind."""
-    deadline, found = time.monotonic() + within, []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=max(deadline - time.monotonic(), 1))
-            found.append((process.returncode, out, err))
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    return found
+    said = {"GPUS": str(gpus), "FUSER_COLLECTIVE_TIMEOUT": str(timeout)}
+    return ranks.start(count, [str(PROGRAM), *arguments], said, gpus=True)
 
 
 @pytest.mark.parametrize(("count", "gpus"), [(2, 2), (4, 1)])
@@ -77,7 +47,7 @@ def test_processes_give_the_bits_of_one(count: int, gpus: int) -> None:
     with config.using(num_cpu_devices=count * gpus):
         wanted = processes_on_gpus.digests(processes_on_gpus.results(count * gpus, "cpu"))
     merged: dict[str, dict[str, str]] = {}
-    for code, out, err in finish(processes):
+    for code, out, err in ranks.finish(processes):
         assert code == 0, err[-3000:]
         for name, parts in json.loads(out.strip().splitlines()[-1]).items():
             merged.setdefault(name, {}).update(parts)
@@ -100,7 +70,7 @@ def test_others_are_told_of_one_that_fails(how: str) -> None:
     finally:
         if how == "hang":
             processes[1].kill()
-        finish(processes[1:], 60)
+        ranks.finish(processes[1:], 60)
     last = err.strip().splitlines()[-1]
     assert processes[0].returncode == 1 and "DeviceError" in last, err[-2000:]
     assert "psum of f32[] over 'x', 'y' at processes_on_gpus.py" in last
