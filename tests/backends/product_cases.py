@@ -26,6 +26,14 @@ def biased(x: Any, w: Any, b: Any) -> Any:
     return fnp.maximum(x @ w + b, 0)
 
 
+def whole(x: Any, w: Any) -> Any:
+    return fnp.matmul(x, w, preferred_element_type="int32")
+
+
+def dequantised(x: Any, w: Any, s: Any, b: Any) -> Any:
+    return fnp.maximum(whole(x, w).astype("float32") * s * 0.01 + b, 0)
+
+
 PRODUCTS: dict[str, Form] = {
     "both by tensor maps": (biased, (of("bfloat16", 40, 72), of("bfloat16", 72, 48), of("bfloat16", 48))),
     "several blocks": (biased, (of("float16", 300, 200), of("float16", 200, 264), of("float16", 264))),
@@ -107,6 +115,24 @@ PRODUCTS: dict[str, Form] = {
         lambda x, w: fnp.matmul(x, w, preferred_element_type="bfloat16") * 0.1,
         (of("float8_e5m2", 40, 90), of("float8_e5m2", 90, 40)),
     ),
+    "int8 with scales": (
+        dequantised,
+        (of("int8", 40, 256), of("int8", 256, 48), f32(48), f32(48)),
+    ),
+    "int8 by pointers": (whole, (of("int8", 37, 90), of("int8", 90, 50))),
+    "int8 that lie across k": (lambda x, w: whole(x.T, w.T), (of("int8", 80, 48), of("int8", 32, 80))),
+    "int8 to int8, batched": (lambda x, w: x @ w + 1, (of("int8", 3, 20, 32), of("int8", 3, 32, 48))),
+    "int8 quantised within": (
+        lambda x, w, s, b: dequantised(fnp.rint(x * 40).astype("int8"), w, s, b),
+        (f32(40, 90), of("int8", 90, 48), f32(48), f32(48)),
+    ),
+    "int8 in parts of a long axis": (whole, (of("int8", 16, 4096), of("int8", 4096, 64))),
+    "int8 in parts whose sums units would saturate": (whole, (of("int8", 2, 131_072), of("int8", 131_072, 16))),
+    "uint8 with scales": (
+        dequantised,
+        (of("uint8", 40, 256), of("uint8", 256, 48), f32(48), f32(48)),
+    ),
+    "uint8 by pointers": (whole, (of("uint8", 37, 90), of("uint8", 90, 50))),
 }
 
 # What a case is asked to run by, where its sizes alone would choose something else.

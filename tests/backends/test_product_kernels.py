@@ -15,14 +15,15 @@ pytest.importorskip("triton")
 import fuser
 import fuser.numpy as fnp
 from fuser.backends.triton import machine_code
-from fuser.backends.triton.aot import fitted, mappable
+from fuser.backends.triton.aot import compile_ahead, disassembled, fitted, mappable
 from fuser.backends.triton.product_cost import UNSURE, Division, Extents, candidates, choose, library_seconds
 from fuser.backends.triton.target import MACHINES
 from fuser.kernel.schedule import Schedule
 from fuser.lax import DotAlgorithmPreset, Precision
+from fuser.partition.group import Kind
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
-from tests.backends.product_cases import PRODUCTS, SCHEDULES, biased, f32, of
+from tests.backends.product_cases import PRODUCTS, SCHEDULES, biased, dequantised, f32, of
 
 pytestmark = pytest.mark.xdist_group("triton")
 
@@ -56,6 +57,9 @@ def test_arrays_whose_rows_are_multiples_of_16_bytes_apart_come_by_tensor_maps()
         "one by a tensor map": 1,
         "by pointers": 0,
         "8 bits by pointers": 0,
+        "int8 by pointers": 0,
+        "uint8 by pointers": 0,
+        "int8 quantised within": 1,
         "slices that begin anywhere": 1,
         "gathered rows": 1,
         "float32": 0,
@@ -167,7 +171,8 @@ def test_products_run_on_matrix_units_by_tensor_maps_and_spill_nothing(target: s
     forms += [
         PRODUCTS[name] for name in ("dequantised weights", "narrowed operand", "heads", "scaled and shifted rows")
     ]
-    forms += [PRODUCTS["8 bits with scales"]]
+    forms += [PRODUCTS[name] for name in ("8 bits with scales", "int8 with scales", "uint8 with scales")]
+    forms += [(dequantised, scaled("int8", 2048, 1024, 4096)), (dequantised, scaled("uint8", 2048, 4096, 1536))]
     rounded = lambda x, w: fnp.tanh(fnp.matmul(x, w, precision="tensorfloat32"))
     forms += [(rounded, (of("float32", 2048, 512), of("float32", 512, 2048)))]
     for function, types in forms:
@@ -175,6 +180,34 @@ def test_products_run_on_matrix_units_by_tensor_maps_and_spill_nothing(target: s
         first, *_ = machine_code.of_source(source, 1, MACHINES[target])
         assert first.code.matrix_units and first.code.spills == 0
         assert first.code.tensor_maps == (function is not rounded and target in ("cuda:90", "cuda:100"))
+
+
+def scaled(dtype: str, m: int, k: int, n: int) -> tuple[Any, ...]:
+    """The arguments of `dequantised`."""
+    return of(dtype, m, k), of(dtype, k, n), f32(n), f32(n)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("k", [3, 90, 128, 4100, 131_072])
+def test_products_of_bytes_wrap_around_in_one_kernel(device: Any, dtype: str, k: int) -> None:
+    random, bounds = np.random.default_rng(0), np.iinfo(dtype)
+    x, w = (random.integers(bounds.min, bounds.max + 1, shape).astype(dtype) for shape in ((5, k), (k, 18)))
+    x[0] = w[:, 0] = max(bounds.min, bounds.max, key=abs)  # their product is 2³¹ of int8, and more of uint8
+    want = x.astype(np.int64) @ w.astype(np.int64)
+    for out in ("int32", dtype):
+        function = fuser.jit(lambda x, w, out=out: fnp.matmul(x, w, preferred_element_type=out), backend="triton")
+        (group,) = function.lower(of(dtype, 5, k), of(dtype, k, 18)).plan.groups
+        assert group.kind is Kind.CONTRACTION and not group.reason
+        placed = [Array(native.device_upload(a)) for a in (x, w)]
+        np.testing.assert_array_equal(np.asarray(function(*placed)), want.astype(out))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [4096, 131_072])
+def test_bytes_are_multiplied_as_such_where_their_sums_do_not_saturate(k: int) -> None:
+    (source,) = sources(dequantised, *scaled("int8", 64, k, 64))
+    instructions = "".join(disassembled(kernel.asm["cubin"]) for kernel in compile_ahead(source, "cuda", 80))
+    assert ("IMMA" in instructions) == (".SAT" in instructions) == (k == 4096)
 
 
 def test_parts_and_streams_are_had_by_asking() -> None:

@@ -27,6 +27,8 @@ from fuser.partition.group import FusionGroup, Layout
 
 MULTIPLIED = (FLOATS[0], bfloat16, FLOATS[2])
 MULTIPLIED_SMALL = tuple(spell.MATRIX_FLOATS)  # of 8 bits, into wider numbers
+MULTIPLIED_INTEGERS = (np.dtype("int8"), np.dtype("uint8"))  # into integers of up to 32 bits, which wrap around
+LONGEST_OF_BYTES = (1 << 17) - 1  # products of two int8 whose sum int32 holds, beyond which matrix units saturate
 SHORTEST = 16  # the least extent that tl.dot takes
 LIKE = 1.05  # times a library's time that a generated kernel may be expected to take and still run alone: estimates are no better
 
@@ -37,13 +39,15 @@ def refusal(eqn: Eqn) -> str | None:
     (contracted, _), _ = eqn.params["dimension_numbers"]
     dtype, out = x.dtype, eqn.outvars[0].aval
     small = dtype in MULTIPLIED_SMALL and eqn.invars[1].aval.dtype == dtype and out.dtype in MULTIPLIED
-    if not small and (dtype not in MULTIPLIED or out.dtype not in (dtype, FLOATS[2])):
+    whole = dtype in MULTIPLIED_INTEGERS and out.dtype.kind in "iu" and out.dtype.itemsize <= 4
+    if not small and not whole and (dtype not in MULTIPLIED or out.dtype not in (dtype, FLOATS[2])):
         return f"products of {short_dtype(dtype)} run in a library"
     if len(contracted) != 1 or out.size == 0 or algorithm(eqn.params.get("precision")):
         return "products over several or no dimensions, or by a given algorithm, run in a library"
-    if (length := x.shape[contracted[0]]) < SHORTEST:
-        return f"a product over {length} elements runs in a library; generated are those over {SHORTEST} and more"
-    if eqn.primitive is window_product_p:  # whose operand a library would copy
+    shortest = 1 if whole else SHORTEST
+    if (length := x.shape[contracted[0]]) < shortest:
+        return f"a product over {length} elements runs in a library; generated are those over {shortest} and more"
+    if whole or eqn.primitive is window_product_p:  # a library would widen or copy the operands
         return None
     size = extents(eqn)
     generated, library = choose(size).seconds, library_seconds(size)
@@ -91,6 +95,21 @@ class Parts:
     result: Scalar
     dtype: np.dtype  # of the operands
     tensor_float: bool  # whether these may be rounded to TF32
+
+    @property
+    def sums(self) -> np.dtype:
+        """What products are added up in."""
+        return np.dtype("int32") if self.dtype in MULTIPLIED_INTEGERS else FLOATS[2]
+
+    @property
+    def as_bytes(self) -> bool:
+        """Whether operands are int8 whose products matrix units add up in int32 without saturation."""
+        return self.dtype == MULTIPLIED_INTEGERS[0] and self.k[0].extent <= LONGEST_OF_BYTES
+
+    @property
+    def widened(self) -> bool:
+        """Whether operands are integers that are multiplied as float16: a step's sums, at most 128 · 255², are exact in float32."""
+        return self.dtype in MULTIPLIED_INTEGERS and not self.as_bytes
 
 
 class _Demand(Demand):

@@ -26,6 +26,7 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 TOGETHER = 8  # rows of blocks that run beside each other, so that operands stay in the second cache
 MATRIX_BYTES = 2  # of numbers that matrix units multiply where they lie in shared memory
+LARGEST_WIDENED = 128 * 128  # elements of a block whose sums registers hold twice, in int32 and of a step in float32
 SUMMED = 16, 64, 4  # rows, columns and warps of a program that adds up partial sums
 
 
@@ -36,14 +37,15 @@ def product(parts: Parts, asked: Schedule = NOTHING_ASKED) -> tuple[list[Functio
     narrow = min(loops.extents[k] for k in parts.k)
     out = min(parts.kernel.params[store.param].dtype.itemsize for store in parts.stores)
     extents = Extents(counts["batch"], counts["m"], counts["n"], narrow, parts.dtype.itemsize, out, parts.tensor_float)
-    found = [choice for choice in candidates(extents) if _is_asked(choice, asked)] or list(candidates(extents))
+    possible = [c for c in candidates(extents) if not parts.widened or c.tile.m * c.tile.n <= LARGEST_WIDENED]
+    found = [choice for choice in possible if _is_asked(choice, asked)] or possible
     division = found[0].division
     tiles = list(dict.fromkeys(_asked(choice.tile, asked) for choice in found if _alike(choice, found[0])))
     if asked.tile and not division.streams:
-        others = (choice.tile for choice in candidates(extents) if _alike(choice, found[0]))
+        others = (choice.tile for choice in possible if _alike(choice, found[0]))
         tiles += [t for t in dict.fromkeys(others) if t not in tiles]
     cells = tiles[0].m * tiles[0].n * division.streams * division.pieces
-    scratch: Scratch = {"partial": (cells, np.dtype("float32"))} if division.streams else {}
+    scratch: Scratch = {"partial": (cells, parts.sums)} if division.streams else {}
     name = f"{parts.kernel.name}_0" if scratch else parts.kernel.name
     functions = _variants(parts, loops, name, tiles, division)
     if scratch:
@@ -179,8 +181,10 @@ class Product(Emitter):
 
     def finish_block(self) -> None:
         """The elementwise work on a block's sums, and its results."""
-        self.env[self.parts.result] = "total"
-        self.varies[self.parts.result] = frozenset("mn")
+        result = self.parts.result
+        other = self.parts.sums.kind == "i" and result.dtype != self.parts.sums
+        self.env[result] = f"total.to({spell.local(result.dtype)})" if other else "total"
+        self.varies[result] = frozenset("mn")
         self.define_all(n for n in self.parts.epilogue if n.op != "dot")
         for store in self.parts.stores:
             self.store(store)
@@ -213,19 +217,27 @@ class Product(Emitter):
 
     def _products(self, first: str, last: str) -> None:
         """Walk along the contracted axis, or a part of it."""
-        self.line("total = tl.zeros((M_BLOCK, N_BLOCK), tl.float32)")
+        self._no_sums()
         before = dict(self.env)
         for order in self.parts.orders:  # what does not vary along the contracted axis
             self.define_all(n for n in order if not self._walks(n))
         self.open(f"for start in range({first}, {last}, K_BLOCK):")
         texts = [self._side(number, self.length) for number in range(2)]
-        self.line(f"total = tl.dot({texts[0]}, {texts[1]}, total, {self._precision()})")
+        if self.parts.widened:
+            self.line(f"total += tl.dot({texts[0]}, {texts[1]}).to(tl.int32)")
+        else:
+            self.line(f"total = tl.dot({texts[0]}, {texts[1]}, total, {self._precision()})")
         self.close()
         self.env = before
+
+    def _no_sums(self) -> None:
+        self.line(f"total = tl.zeros((M_BLOCK, N_BLOCK), {spell.storage(self.parts.sums)})")
 
     def _precision(self) -> str:
         """How exactly products of numbers of the operands' kind are added up: those of 8 bits leave the tensor cores' own sums, which are
         of 14 bits, after each step."""
+        if self.parts.as_bytes:
+            return "out_dtype=tl.int32"
         small = self.parts.dtype.itemsize == 1 and all(map(self.by_map, self.parts.sides))
         exact = "tf32" if self.parts.tensor_float else "ieee"
         return "max_num_imprecise_acc=K_BLOCK" if small else f'input_precision="{exact}"'
@@ -245,14 +257,15 @@ class Product(Emitter):
         root, order = self.parts.sides[number], self.parts.orders[number]
         whole: Dims = frozenset((free, dim))
         target = ("left", "right")[number]
+        halves = self.parts.dtype.itemsize == 1 and not self.parts.as_bytes
         if self.by_map(root):
-            # Units multiply 8 bits where both operands have them; one that is computed has 16.
-            alike = self.parts.dtype.itemsize > 1 or all(map(self.by_map, self.parts.sides))
+            # Units multiply floats of 8 bits where both operands have them; one that is computed has 16.
+            alike = not halves or (not self.parts.widened and all(map(self.by_map, self.parts.sides)))
             self.line(f"{target} = {self.load_text(root, widen=False)}" + ("" if alike else ".to(tl.float16)"))
             return target
         self.line(f"{name} = start + tl.arange(0, K_BLOCK){('[None, :]', '[:, None]')[number]}")
         self.line(f"{name}_inside = {name} < {length}")
-        narrow = "tl.float16" if self.parts.dtype.itemsize == 1 else spell.storage(self.parts.dtype)
+        narrow = "tl.float16" if halves else spell.storage(self.parts.dtype)
         shape = "(M_BLOCK, K_BLOCK)" if number == 0 else "(K_BLOCK, N_BLOCK)"
         self.define_all(n for n in order if n is not root and self._walks(n))
         if root.op == "load":
@@ -268,6 +281,8 @@ class Product(Emitter):
             loaded = f"tl.broadcast_to({loaded}, {shape})"
         if not kept or dim not in self.spans(root):
             loaded = f"tl.where({name}_inside, {loaded}, 0).to({narrow})"
+        elif self.parts.widened:
+            loaded += ".to(tl.float16)"
         self.line(f"{target} = {loaded}")
         return target
 
@@ -303,7 +318,8 @@ class Mapped(Product):
         if self.wide or parts.dtype.itemsize > MATRIX_BYTES:
             return
         self._find_copies()
-        if parts.dtype.itemsize == 1 and len(self.copies) < 2:  # one of 8 bits and one of 16 are not multiplied
+        # A float of 8 bits and one of 16 are not multiplied.
+        if parts.dtype in spell.MATRIX_FLOATS and len(self.copies) < 2:
             self.copies, self.maps = {}, {}
 
     def _find_copies(self) -> None:
@@ -377,7 +393,7 @@ class Summed(Product):
         self.line(
             "cell = (corner_m + tl.arange(0, M_BLOCK)[:, None]) * N_TILE + corner_n + tl.arange(0, N_BLOCK)[None, :]"
         )
-        self.line("total = tl.zeros((M_BLOCK, N_BLOCK), tl.float32)")
+        self._no_sums()
         self.open("for stream in range(own * steps // share, tl.cdiv(own * steps + steps, share)):")
         self.line("item = (own - stream * share // steps) * streams + stream")
         self.line("total += tl.load(partial + item * (M_TILE * N_TILE) + cell)")
