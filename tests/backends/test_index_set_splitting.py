@@ -209,7 +209,7 @@ def test_places_of_windows_outside_of_an_array_are_not_compared_with(extreme: st
         np.testing.assert_array_equal(np.signbit(ours)[~np.isnan(ours)], np.signbit(theirs)[~np.isnan(ours)])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int16])
 @pytest.mark.parametrize("kind", ["maximum", "minimum"])
 def test_extremes_of_single_elements_at_rims_order_zeros_and_keep_nan(kind: str, dtype: type) -> None:
     """At rims pieces of one element choose by an instruction, within by what vectors have: bits are the same."""
@@ -222,7 +222,7 @@ def test_extremes_of_single_elements_at_rims_order_zeros_and_keep_nan(kind: str,
                 found = getattr(jnp, kind)(found, padded[i : i + x.shape[0], j : j + x.shape[1]])
         return found
 
-    values = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0], dtype)
+    values = np.array([0.0, -0.0, *((3, 2, -2) if dtype is np.int16 else (np.nan, np.inf, -np.inf)), 1.0, -1.0], dtype)
     for seed, shape in enumerate([(3, 3), (5, 40), (40, 5), (23, 70)]):
         x = np.random.default_rng(seed).choice(values, shape, p=[0.4, 0.4, 0.02, 0.02, 0.02, 0.07, 0.07])
         got, want = (np.asarray(fuser.jit(neighbours, backend=backend)(x)) for backend in ("c", "reference"))
