@@ -154,12 +154,13 @@ def test_random_updates(shape, data) -> None:
 def test_equal_quotients_share_their_divisor() -> None:
     """A compiler divides but once where it knows that two divisors are one."""
 
-    def recurrence(a, b):
-        combined = lambda p, q: (p[0] * q[0], p[1] * q[0] + q[1])
-        return fuser.lax.associative_scan(combined, (jnp.abs(a) * 0.5, b))[1]
+    def scaled(z, *blocks):
+        for x in blocks:
+            z = z * jnp.repeat(x, 50, axis=0)
+        return z
 
-    x = np.zeros((2000, 16), np.float32)
-    *_, last = fuser.jit(recurrence).lower(x, x).sources
+    z, blocks = np.zeros((2000, 16), np.float32), [np.zeros((40, 16), np.float32)] * 12
+    [last] = fuser.jit(scaled).lower(z, *blocks).sources
     divisors = re.findall(r"/ (\w+)\)", last.text)
     assert len(divisors) > 10 and len(set(divisors)) == 1, last.text
 
