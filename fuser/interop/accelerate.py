@@ -457,7 +457,7 @@ class Accelerated(fast_path.WithPaths):
 
         measured = self.measure and self._backend_name() != "reference"
         if measured and self.fallback == "segments" and self.library == "NumPy":
-            compile = self._budget.limited(compile, self._segments, self._quick.clear)
+            compile = self._budget.limited(compile, self._segments, self._quick.clear)  # type: ignore[assignment]
         entry = Signature(self.name, self.function, compile, ", ".join(map(self._in_words, leaves)))
         entry.add(leaves)
         if measured:

@@ -41,7 +41,8 @@ class Target:
     iterations that wait for each other, as vectors, `in_turn` as single numbers; `unrolled`: elements of a row that is reduced in registers, read as they lie;
     `interleaved`: strides in elements that shuffles in registers take apart; `sets`: bytes
     between addresses that share a set of the nearest cache; `scratch`: bytes of a row that a kernel keeps from one
-    run over it to the next; `streamed`: bytes that a kernel touches from which on caches keep little of its results, which then go past them;
+    run over it to the next; `kept`: additions that a number takes into the rows that a kernel keeps for neighbours which share it, or out of
+    them, `windowed`: elements of a row from which it has such rows; `streamed`: bytes that a kernel touches from which on caches keep little of its results, which then go past them;
     `margin`: times what a change costs by estimates
     that it has to save, as these are no better, and `least` the launches that it has to save beside; `apart`: how much longer a kernel takes by an estimate than several, from which
     it is taken apart.
@@ -80,6 +81,8 @@ class Target:
     interleaved: tuple[int, ...] = (2, 3, 4, 8)
     sets: int = 4096
     scratch: float = 0
+    kept: float = math.inf
+    windowed: int = 64
     streamed: float = math.inf
     margin: float = 1.5
     least: float = 0.5

@@ -8,12 +8,12 @@ computing or moving takes besides (Stengel, Treibig, Hager, Wellein, "Execution-
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from fuser.ir.cost import kind
-from fuser.ir.index import Affine, Axis, Div
+from fuser.ir.index import Affine, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
@@ -22,6 +22,7 @@ from fuser.kernel.kernel import Access, Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
 from fuser.kernel.operands import computed, in_order, index_axes, index_of, needed, operands, own_axes
 from fuser.kernel.short_rows import ROWS, rows_as_trees, rows_side_by_side
+from fuser.kernel.sliding_window import Spans, best_plan
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
@@ -227,13 +228,14 @@ class _Costs:
         if found is None:
             return self.compute(sweep.row, sweep.row_stores)
         self.crosswise = bool(self.target.tiled) and across_pieces(found, self.loops) is not None
-        seconds = sum(self.piece(leaf, shares) for shares, leaf in self._leaves(found, {}))
+        seconds = sum(self.piece(leaf, spans) for spans, leaf in self._leaves(found, {}))
         self.crosswise = False
         return seconds
 
-    def piece(self, leaf: Cut, shares: Mapping[Axis, float]) -> float:
-        """Seconds of a piece, whose loops along some axes run for these shares of their iterations: what does not change along them
-        is computed as often as in the whole."""
+    def piece(self, leaf: Cut, spans: Spans) -> float:
+        """Seconds of a piece, whose loops along some axes run over these spans alone: what does not change along them is computed as
+        often as in the whole."""
+        shares = {axis: (last - first + 1) / self.loops.extents[axis] for axis, (first, last) in spans.items()}
         times, columns, crosswise = self.times, self.columns, self.crosswise
         self.times = [
             often * math.prod(share for axis, share in shares.items() if self.depth[axis] < depth)
@@ -241,18 +243,28 @@ class _Costs:
         ]
         self.columns = round(columns * shares.get(self.vector, 1)) if self.vector is not None else columns
         self.crosswise |= self.columns == 1 and len(self.nest) > 1 and bool(self.target.tiled)  # vectors along the rows
-        seconds = self.compute(leaf.nodes, leaf.stores)
+        seconds = self.elements(leaf, spans)
         self.times, self.columns, self.crosswise = times, columns, crosswise
         return seconds
 
-    def _leaves(self, found: Cut, shares: Mapping[Axis, float]) -> Iterator[tuple[Mapping[Axis, float], Cut]]:
-        """The pieces, each with its shares of the iterations along the axes that are cut."""
+    def elements(self, leaf: Cut, spans: Spans) -> float:
+        """Seconds of a piece's elements; values that neighbours share are computed once, and kept in rows for them."""
+        whole = self.compute(leaf.nodes, leaf.stores)
+        if self.target.kept == math.inf or not self.vectorised or self.crosswise or self.beside or self.trees:
+            return whole
+        found = best_plan(self.kernel, self.loops, leaf.nodes, leaf.stores, self.target, spans=spans)
+        if found is None:
+            return whole
+        moves = sum((1 + len(k.readers)) * k.node.dtype.itemsize / 4 for k in found.kept if k.stored)
+        once = sum(self.compute(stage.nodes) for stage in found.stages) + self.compute(found.nodes, found.stores)
+        return min(whole, once + self.times[-1] * moves * self.target.kept / self.target.operations)
+
+    def _leaves(self, found: Cut, spans: Spans) -> Iterator[tuple[Spans, Cut]]:
+        """The pieces, each with its spans of the iterations along the axes that are cut."""
         if found.axis is None:
-            yield shares, found
+            yield spans, found
         for first, last, part in found.parts:
-            axis = found.axis
-            share = (last - first + 1) / self.loops.extents[axis]  # type: ignore[index]
-            yield from self._leaves(part, {**shares, axis: share})  # type: ignore[dict-item]
+            yield from self._leaves(part, {**spans, found.axis: (first, last)})  # type: ignore[dict-item]
 
     @property
     def across(self) -> bool:

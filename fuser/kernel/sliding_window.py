@@ -9,6 +9,7 @@ Ragan-Kelley et al., "Halide" (PLDI 2013), section 4: sliding windows and storag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,16 +19,15 @@ from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.ir.types import is_complex
-from fuser.kernel.kernel import Store
+from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, needed, operands
 from fuser.kernel.shifted_forms import Forms
 
 Spans = Mapping[Axis, tuple[int, int]]  # the first and the last iteration of each loop
 Window = tuple[tuple[int, int], ...]  # along each axis, the first and the last place at which a value is read
 IDEMPOTENT = frozenset(("max", "min", "and", "or"))  # reductions that may take an element in twice
-MARGIN = 8  # times the moves that keeping a value costs, which computing it again has to cost: at 6.5 both take as long
 LEAST_SHARE = 0.1  # of what an iteration computes, below which a plan is not worth its text
-LEAST_COLUMNS = 64  # elements of a row
 LEAST_ROWS = 8
 MOST_REACH = 16  # places that a window spans
 MOST_NODES = 2000
@@ -115,18 +115,59 @@ class _Class:
     )  # by reduction: those that it takes in itself
 
 
+def best_plan(
+    kernel: Kernel,
+    loops: Loops,
+    nodes: Sequence[Scalar],
+    stores: Sequence[Store],
+    target: Target,
+    reductions: Sequence[Scalar] = (),
+    spans: Spans | None = None,
+) -> Plan | None:
+    """The plan for these nodes of a kernel that saves most, along the vector's axis or one more; None where nothing is worth keeping.
+    `spans`: what loops run over, where that is not all."""
+    vector = loops.vector
+    nest = (*loops.parallel, *loops.reduced)
+    if vector is None or loops.count(nest) < target.windowed**2:  # compiling the loops takes longer than they save
+        return None
+    spans = {axis: (0, loops.extents[axis] - 1) for axis in nest} | dict(spans or {})
+    around = [axis for axis in reversed(nest) if axis is not vector]
+    sizes = [math.prod(param.shape) for param in kernel.params]
+    iteration = Iteration(nodes, stores, reductions, spans, sizes, _changing(kernel))
+    best: Plan | None = None
+    for axes in [*((axis, vector) for axis in around), (vector,)]:
+        if reductions and len(axes) < 2:
+            continue
+        found = plan(iteration, axes, target)
+        if found is None or (best is not None and found.saving <= best.saving):
+            continue
+        across = len(axes) == 1 or reductions or any(kept.rows(0) > 1 for kept in found.kept)
+        best = found if across else best
+    return best
+
+
+def _changing(kernel: Kernel) -> frozenset[int]:
+    """Arrays whose memory a result may take over: they are read at one place an iteration."""
+    offsets: dict[int, set[object]] = {}
+    for node in kernel.nodes:
+        if node.op == "load":
+            offsets.setdefault(node.attr.param, set()).add(node.attr.offset)
+    written = {kernel.params[store.param].dtype for store in kernel.stores}
+    return frozenset(p for p, read in offsets.items() if len(read) == 1 and kernel.params[p].dtype in written)
+
+
 def plan(iteration: Iteration, axes: Sequence[Axis], target: Target) -> Plan | None:
     """The best plan with windows along `axes`, of which the last is that of the vector; None where nothing is worth keeping."""
-    if not _may(iteration, axes):
+    if not _may(iteration, axes, target):
         return None
     found = _Planner(iteration, axes, target).plan()
     return found if found.stages and found.saving >= LEAST_SHARE * found.total else None
 
 
-def _may(iteration: Iteration, axes: Sequence[Axis]) -> bool:
+def _may(iteration: Iteration, axes: Sequence[Axis], target: Target) -> bool:
     nodes, spans = iteration.nodes, iteration.spans
     extents = [spans[axis][1] - spans[axis][0] + 1 for axis in axes]
-    if len(nodes) > MOST_NODES or extents[-1] < LEAST_COLUMNS or any(extent < LEAST_ROWS for extent in extents[:-1]):
+    if len(nodes) > MOST_NODES or extents[-1] < target.windowed or any(extent < LEAST_ROWS for extent in extents[:-1]):
         return False
     loads = [node.attr for node in nodes if node.op == "load"]
     if len({(load.param, load.offset.terms) for load in loads}) == len(loads):
@@ -220,8 +261,11 @@ class _Planner:
         node = next(iter(members))
         if times < 2 or node.op in LEAVES:
             return False
-        moves = 0.5 * max(node.dtype.itemsize, 1) / 4 * (1 + times) if found.readers else 0.0
-        return (times - 1) * self.work(node) >= MARGIN * moves
+        return (times - 1) * self.work(node) >= (self._moves(node, times) if found.readers else 0.0)
+
+    def _moves(self, node: Scalar, times: int) -> float:
+        """Additions that keeping a value and reading it so many times takes."""
+        return self.target.kept * node.dtype.itemsize / 4 * (1 + times)
 
     def _keep(self, found: _Class, origin: Scalar, members: dict[Scalar, tuple[int, ...]]) -> Kept | None:
         """The value as one that is kept; None where it cannot be computed ahead."""

@@ -6,10 +6,10 @@ dimensions it is transparent, and axes can be matched through it; otherwise it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Literal, Operand, Var
@@ -18,6 +18,7 @@ from fuser.ir.primitive import VIEWS, Fusion, Movement, Primitive
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import KEY, ArrayType, is_key
 
+Shift = tuple[int, ...]  # how far along each dimension an array is read from the running element
 # Dimension of the operand that runs along each dimension of the source; None for an extent of 1.
 DimensionMap = tuple[int | None, ...]
 
@@ -28,13 +29,15 @@ class View:
 
     `source` is that value (a Var that is no view itself, or None for iotas and literals); `path` the movement
     equations between; `dimensions` the transparent map, or None where the view is opaque; `dense` whether elements keep
-    their order in memory, so that the view costs nothing at all.
+    their order in memory, so that the view costs nothing at all; `shift` how far each element of the source lies
+    from the operand's along every dimension, where that is one distance for all.
     """
 
     source: Var | None
     path: tuple[Eqn, ...]
     dimensions: DimensionMap | None
     dense: bool = False
+    shift: tuple[int, ...] | None = None
 
     @property
     def barriers(self) -> set[tuple[Var, int]]:
@@ -92,24 +95,24 @@ class Views:
         eqn = self.eqn_of.get(var)
         if eqn is None:
             identity = tuple(None if e == 1 else d for d, e in enumerate(var.aval.shape))
-            return View(var, (), identity, True)
+            return View(var, (), identity, True, (0,) * var.aval.ndim)
         inputs = [v for v in eqn.invars if isinstance(v, Var)]
         if not inputs:
             return View(None, (eqn,), None)
         inner = self(inputs[0])
         if inner.source is None:
             return View(None, (*inner.path, eqn), None)
-        step, dense = step_map(eqn, var)
+        step, dense, shift = step_map(eqn, var)
         through: DimensionMap | None = None
         if inner.dimensions is not None and step is not None:
             through = tuple(None if d is None else step[d] for d in inner.dimensions)
             if any(t is None and e != 1 for t, e in zip(through, inner.source.aval.shape)):
                 through = None
-        return View(inner.source, (*inner.path, eqn), through, inner.dense and dense)
+        return View(inner.source, (*inner.path, eqn), through, inner.dense and dense, both(inner.shift, shift))
 
 
-def step_map(eqn: Eqn, var: Var) -> tuple[DimensionMap | None, bool]:
-    """Of one movement equation: its transparent map (None if opaque), and whether it keeps the order of elements."""
+def step_map(eqn: Eqn, var: Var) -> tuple[DimensionMap | None, bool, Shift | None]:
+    """Of one movement equation: its transparent map (None if opaque), whether it keeps the order of elements, and how far it shifts them."""
     output = eqn.outvars.index(var) if eqn.primitive.multiple_results else -1
     params = tuple(sorted((k, _hashable(v)) for k, v in eqn.params.items()))
     return _step_map(eqn.primitive, params, tuple(v.aval for v in eqn.invars), var.aval, output)
@@ -126,13 +129,13 @@ def _step_map(
     avals: tuple[ArrayType, ...],
     out: ArrayType,
     output: int,
-) -> tuple[DimensionMap | None, bool]:
+) -> tuple[DimensionMap | None, bool, Shift | None]:
     axes = [Axis(extent) for extent in out.shape]
     index = tuple(Affine.of(axis) for axis in axes)
     inner = _read_at(primitive, dict(params), avals, output, index)
     shape = avals[0].shape
     dense = out.size == avals[0].size and linearise(inner, shape) == linearise(index, out.shape)
-    return _dimension_map(inner, shape, axes), dense and primitive.movement is not Movement.DERIVE
+    return _dimension_map(inner, shape, axes), dense and primitive.movement is not Movement.DERIVE, _shift(inner, axes)
 
 
 def _dimension_map(index: tuple[Affine, ...], shape: tuple[int, ...], axes: Sequence[Axis]) -> DimensionMap | None:
@@ -147,6 +150,24 @@ def _dimension_map(index: tuple[Affine, ...], shape: tuple[int, ...], axes: Sequ
         else:
             return None
     return tuple(dimensions)
+
+
+def _shift(index: tuple[Affine, ...], axes: Sequence[Axis]) -> Shift | None:
+    """How far along each of `axes` an array is read that is read at `index`; None where that is no one distance."""
+    near = len(index) == len(axes) and all(i.terms == ((x, 1),) for i, x in zip(index, axes) if x.extent > 1)
+    return tuple(i.offset for i in index) if near else None
+
+
+def is_shift(index: Hashable) -> TypeGuard[Shift]:
+    """Whether an index is a constant distance along each dimension."""
+    return isinstance(index, tuple) and all(isinstance(step, int) for step in index)
+
+
+def both(first: Shift | None, second: Shift | None) -> Shift | None:
+    """One shift after the other; None where one of them is none, or of other dimensions."""
+    if first is None or second is None or len(first) != len(second):
+        return None
+    return tuple(x + y for x, y in zip(first, second))
 
 
 def dimension_maps(eqn: Eqn) -> tuple[DimensionMap | None, ...]:
@@ -166,6 +187,27 @@ def _dimension_maps(
     def read(number: int, index: tuple[Affine, ...], mask: Scalar | None = None) -> Scalar:
         found = _dimension_map(index, avals[number].shape, axes) if mask is None else None
         seen.setdefault(number, set()).add(found)
+        return Scalar("input", (), avals[number].dtype)
+
+    primitive.rule("lower")(read, tuple(Affine.of(axis) for axis in axes), *avals, **dict(params))
+    return tuple(next(iter(seen[n])) if len(seen.get(n, ())) == 1 else None for n in range(len(avals)))
+
+
+def shifts(eqn: Eqn) -> tuple[Shift | None, ...]:
+    """Of a movement that is no view, by operand: how far it is read from the place of the result's element, where that is one distance."""
+    params = tuple(sorted((k, _hashable(v)) for k, v in eqn.params.items()))
+    return _shifts(eqn.primitive, params, tuple(v.aval for v in eqn.invars), eqn.outvars[0].aval)
+
+
+@lru_cache(maxsize=65536)
+def _shifts(
+    primitive: Primitive, params: tuple[tuple[str, object], ...], avals: tuple[ArrayType, ...], out: ArrayType
+) -> tuple[Shift | None, ...]:
+    axes = [Axis(extent) for extent in out.shape]
+    seen: dict[int, set[Shift | None]] = {}
+
+    def read(number: int, index: tuple[Affine, ...], mask: Scalar | None = None) -> Scalar:
+        seen.setdefault(number, set()).add(_shift(index, axes))
         return Scalar("input", (), avals[number].dtype)
 
     primitive.rule("lower")(read, tuple(Affine.of(axis) for axis in axes), *avals, **dict(params))

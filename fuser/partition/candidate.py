@@ -20,11 +20,12 @@ from fuser.ops.attention import attention_p
 from fuser.ops.dot import free_dimensions
 from fuser.partition import recomputation_cost
 from fuser.partition.attention_axes import layouts
-from fuser.partition.axes import DimensionMap, Views, dimension_maps
+from fuser.partition.axes import DimensionMap, Views, both, dimension_maps, is_shift, shifts
 from fuser.partition.axis_matching import match
 from fuser.partition.column_sums import sums_columns
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
+from fuser.partition.read_indices import Indices, indices, inlined, merged
 
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
@@ -42,8 +43,7 @@ class Candidate:
     reduced: list[Axis]
     layout: dict[Var, Layout]
     reads: dict[Var, set[Layout]] = field(default_factory=dict)
-    opaque: dict[Var, float] = field(default_factory=dict)  # value: how many times each element is read, about
-    places: dict[Var, int] = field(default_factory=dict)  # value read opaquely: at how many indices
+    opaque: dict[Var, Indices] = field(default_factory=dict)  # value: at which indices it is read
     gathered: dict[Var, int] = field(
         default_factory=dict
     )  # value: how many elements are read alone at computed indices
@@ -105,7 +105,7 @@ def standalone(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> 
         [],
         {},
         {},
-        dict.fromkeys(sources, 1),
+        {source: {object(): 1.0} for source in sources},
         reason=reason,
         produced=produced,
         live_out=set(produced),
@@ -129,17 +129,17 @@ def product(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candid
     return candidate
 
 
-def _reads_of_operands(eqn: Eqn, views: Views, tile: tuple[int, int]) -> dict[Var, float]:
+def _reads_of_operands(eqn: Eqn, views: Views, tile: tuple[int, int]) -> dict[Var, Indices]:
     """How often each element of a product's operands is read where blocks of the result have so many rows and columns."""
     contracted, batch = eqn.params["dimension_numbers"]
     extents = []
     for operand, dims, batched in zip(eqn.invars, contracted, batch, strict=True):
         free = free_dimensions(operand.aval.ndim, dims, batched)
         extents.append(math.prod(operand.aval.shape[d] for d in free))
-    found: dict[Var, float] = {}
+    found: dict[Var, Indices] = {}
     for operand, others, extent in zip(eqn.invars, reversed(extents), reversed(tile), strict=True):
         if (source := views(operand).source) is not None:
-            found[source] = found.get(source, 0) + max(1, math.ceil(others / extent))
+            found.setdefault(source, {})[object()] = max(1, math.ceil(others / extent))
     return found
 
 
@@ -152,11 +152,11 @@ def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> C
     )
     candidate.order = list(form.lanes)
     candidate.cost = 1 << 20  # never computed twice
-    for operand, indices in form.reads.items():
+    for operand, places in form.reads.items():
         view = views(operand)
         if view.source is None:
             continue
-        for index in indices:
+        for index in places:
             labels = tuple(None if not i.terms and not i.offset else i.axis() for i in index)
             aligned = all((a is not None and a in form.lanes) or e == 1 for a, e in zip(labels, operand.aval.shape))
             if aligned and operand not in form.repeated and view.dimensions is not None:
@@ -164,7 +164,7 @@ def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> C
                 candidate.reads.setdefault(view.source, set()).add(read)
             else:
                 times = form.times(operand, index, view.source.aval.size)
-                candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
+                candidate.opaque.setdefault(view.source, {})[object()] = times
                 candidate.uneven.add(view.source)
     return candidate
 
@@ -199,7 +199,8 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
     candidate.sweeps = int(bool(cols))
     if limits.pieces and eqn.primitive.movement is Movement.JOIN:
         candidate.pieces = len(eqn.invars)
-    for operand, at in zip(eqn.invars, _dimensions_read(eqn, domain)):
+    moved = shifts(eqn) if fusion is Fusion.MOVEMENT else ((0,) * len(domain),) * len(eqn.invars)
+    for operand, at, shift in zip(eqn.invars, _dimensions_read(eqn, domain), moved):
         view = views(operand)
         if view.source is None:
             continue
@@ -211,8 +212,8 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
         else:
             size = math.prod(domain) if fusion is not Fusion.MOVEMENT else _elements_read(eqn, operand, limits)
             times = size / max(view.source.aval.size, 1)
-            candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
-            candidate.places[view.source] = candidate.places.get(view.source, 0) + 1
+            index = both(view.shift, shift)
+            candidate.opaque.setdefault(view.source, {})[object() if index is None else index] = times
             if eqn.primitive.movement is Movement.GATHER and operand is eqn.invars[0]:
                 candidate.gathered[view.source] = (
                     0 if (1, *eqn.params["slice_sizes"])[-1] >= limits.target.lanes // 2 else size
@@ -318,7 +319,7 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
         return "one of them is put together from pieces" if max(a.pieces, b.pieces) > MOST_PIECES else None
     if a.pieces > MOST_PIECES:
         return f"the other is put together from {a.pieces} pieces, each in a loop of its own"
-    plain = b.kind is Kind.ELEMENTWISE and not b.opaque.keys() & a.produced
+    plain = b.kind is Kind.ELEMENTWISE and all(map(is_shift, indices(a, b)))  # each piece at its distances
     if a.pieces > 1 and b.reduced:  # no loop for each piece there: every element asks which piece it is of
         asked = a.pieces * math.prod(x.extent for x in b.axes) * limits.target.compute("piece", 4)
         values = b.inputs & a.produced
@@ -328,7 +329,7 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
     if (
         a.pieces > 1
         and not plain
-        and (priced := recomputation_cost.again(a, b, a.pieces, b.inputs & a.produced, limits.target))
+        and (priced := recomputation_cost.again(a, b, {object(): a.pieces}, b.inputs & a.produced, limits.target))
     ):
         return f"the other is put together from pieces, all of which it would compute for each element: {priced}"
     return None
@@ -351,7 +352,7 @@ def _product_blocker(a: Candidate, b: Candidate, opaque: bool, uses: Uses, limit
         alone = a.kind is Kind.ELEMENTWISE and a.pieces == 1 and not any(e.primitive is attention_p for e in b.eqns)
         if not alone or not opaque or not all(limits.product_tile):
             return "a product reads each element of its operands many times, so they are computed before it"
-        return recomputation_cost.of_operands(a, b, _copies(a, b, b.opaque.keys() & a.produced), limits.target)
+        return recomputation_cost.of_operands(a, b, sum(indices(a, b).values()), limits.target)
     if b.kind is not Kind.ELEMENTWISE:
         return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
     if any(v not in a.layout for v in b.inputs & a.produced):
@@ -383,10 +384,11 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
         return "it reads a reduction of the other at shifted or reshaped indices"
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped indices that others need in memory too"
-    copies, places = _copies(a, b, opaque), _places(a, b, opaque)
+    found = indices(a, b)
+    copies, places = sum(found.values()), len(found)
     if b.expressions + a.expressions * places > limits.max_expressions:
         return f"it reads a value at {places} different indices; together they are more than {limits.max_expressions} expressions"
-    if (priced := recomputation_cost.again(a, b, copies, opaque, limits.target)) is not None:
+    if (priced := recomputation_cost.again(a, b, found, opaque, limits.target)) is not None:
         return f"it reads a value at {math.ceil(copies)} different indices; {priced}"
     if (
         limits.pieces
@@ -395,16 +397,6 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
     ):
         return priced
     return recomputation_cost.division(a, b, opaque, limits.target)
-
-
-def _copies(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
-    """How many times each element of `a` is computed inside `b`, about; a single number is once a kernel."""
-    return sum(b.opaque[v] for v in opaque) + any(v in b.reads for v in opaque) if a.parallel else 1
-
-
-def _places(a: Candidate, b: Candidate, opaque: set[Var]) -> int:
-    """At how many indices `a` is computed in the text of `b`, about."""
-    return sum(b.places.get(v, 1) for v in opaque) + any(v in b.reads for v in opaque) if a.parallel else 1
 
 
 def escaping(a: Candidate, b: Candidate, uses: Uses) -> bool:
@@ -485,7 +477,9 @@ def _growth_blocker(a: Candidate, b: Candidate, fresh: list[Axis], uses: Uses, l
         return None
     if escaping(a, b, uses):
         return "the other is broadcast here and needed in memory by others too"
-    priced = recomputation_cost.again(a, b, math.prod(x.extent for x in fresh), b.inputs & a.produced, limits.target)
+    priced = recomputation_cost.again(
+        a, b, {object(): math.prod(x.extent for x in fresh)}, b.inputs & a.produced, limits.target
+    )
     if a.parallel and priced is not None:
         return f"the other is broadcast here; {priced}"
     return None
@@ -496,17 +490,16 @@ def row_level(b: Candidate, fresh: list[Axis]) -> bool:
     return bool(b.reduced) and not any(x in fresh for x in b.parallel)
 
 
-def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
+def join(a: Candidate, b: Candidate, uses: Uses, target: Target) -> Candidate:
     """The candidate of both, made out of the larger one; `blocker` has said that it is legal."""
     aligned = not b.opaque.keys() & a.produced
     if not aligned:
-        copies = max(_copies(a, b, b.opaque.keys() & a.produced), 1)
-        places = _places(a, b, b.opaque.keys() & a.produced)
-        a.cost = math.ceil(a.cost * copies)
-        a.expressions *= places
+        found = indices(a, b)
+        a.cost += math.ceil(recomputation_cost.repetition(a, b, found, b.opaque.keys() & a.produced, target))
+        a.expressions *= len(found)
         elements = sum(b.gathered.pop(v, 0) for v in b.opaque.keys() & a.produced)
         a.gathered |= {v: a.gathered.get(v, 0) + elements for v in a.inputs if elements and v.aval.size > 1}
-        _forget_axes(a, copies, places, b.uneven & a.produced)
+        _forget_axes(a, found, b.uneven & a.produced)
         big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
         rows, cols, kind, partial, order = b.parallel, b.reduced, b.kind, b.partial, b.order
     else:
@@ -532,16 +525,14 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     return big
 
 
-def _forget_axes(candidate: Candidate, times: float, places: int, uneven: set[Var]) -> None:
-    """The candidate's values will be computed wherever they are read, so many times each, at so many indices, along no axes of their own;
-    `uneven` are those that are not read in order."""
-    domain, whole = math.prod(axis.extent for axis in candidate.axes), {tuple(candidate.order)}
+def _forget_axes(candidate: Candidate, found: Indices, uneven: set[Var]) -> None:
+    """The candidate's values will be computed wherever they are read, at these indices, along no axes of their own; `uneven` are those
+    that are not read in order."""
+    whole = {tuple(candidate.order)}
     for var in candidate.inputs:
-        if uneven or times > 1 or (var in candidate.reads and candidate.reads[var] != whole):
+        if uneven or sum(found.values()) > 1 or (var in candidate.reads and candidate.reads[var] != whole):
             candidate.uneven.add(var)
-        own = domain / max(var.aval.size, 1) if var in candidate.reads else 0
-        candidate.opaque[var] = (candidate.opaque.get(var, 0) + own) * times
-        candidate.places[var] = (candidate.places.get(var, 0) + len(candidate.reads.get(var, ()))) * places
+        candidate.opaque[var] = inlined(candidate, var, found)
     candidate.reads, candidate.layout, candidate.parallel, candidate.reduced, candidate.order = {}, {}, [], [], []
     candidate.innermost = set()
 
@@ -567,16 +558,13 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
         big.layout.setdefault(var, layout(dims))
     for var, several in small.reads.items():
         big.reads.setdefault(var, set()).update(layout(dims) for dims in several)
-    for var, count in small.opaque.items():
-        big.opaque[var] = big.opaque.get(var, 0) + count
-    for var, number in small.places.items():
-        big.places[var] = big.places.get(var, 0) + number
+    for var, several_indices in small.opaque.items():
+        big.opaque[var] = merged(big.opaque.get(var, {}), several_indices)
     for var, elements in small.gathered.items():
         big.gathered[var] = big.gathered.get(var, 0) + elements
     for var in inside:
         big.reads.pop(var, None)
         big.opaque.pop(var, None)
-        big.places.pop(var, None)
     big.cost += small.cost
     big.sweeps = big.sweeps + small.sweeps if inside else max(big.sweeps, small.sweeps)
     big.volume += small.volume

@@ -44,11 +44,13 @@ from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.order import ordered
+from fuser.partition.read_indices import near
 from fuser.partition.rematerialization import rematerialized
 from fuser.partition.review import copied, refusal, suspicious, total, worth_it
 from fuser.partition.structure import structure
 from fuser.partition.update_frames import take_in_updates
 
+MOST_READERS = 8  # kernels that become one with what they read
 ATTEMPTS = 3  # at computing values again, each without what readers did not take in the last time
 PRICED = 32  # times each equation of a kernel is priced, in each piece, on average, while it is seen whether its parts take less
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -161,6 +163,9 @@ class Grouping:
                 self._try(self._find(producer), self._find(number))
         self._sweep()
         self._reconsider()
+        self._join_readers()
+        gone = {id(decision) for a, b, decision in self.refused if self._find(a) == self._find(b)}
+        self.decisions = [d for d in self.decisions if id(d) not in gone]
         if self.limits.attention:
             self.decisions += self._no_attention()
         return list(self.candidates.values()), self.decisions
@@ -258,16 +263,41 @@ class Grouping:
 
     def _reconsider(self) -> None:
         """Try once more what was refused while the candidates were small: a value that is needed once a row, say."""
-        gone: set[int] = set()
-        for a, b, decision in self.refused:
+        for a, b, _ in self.refused:
             first, second = self._find(a), self._find(b)
             if first != second and self.ancestors[second] >> first & 1 and self.fuel != 0:
                 candidates = self.candidates[first], self.candidates[second]
                 if self._blocker(*candidates) is None and not self._path_between(first, second):
                     self._merge(first, second)
-            if self._find(a) == self._find(b):
-                gone.add(id(decision))
-        self.decisions = [d for d in self.decisions if id(d) not in gone]
+
+    def _join_readers(self) -> None:
+        """Merge what several kernels read at constant distances with all of them, which become one: a flux with the updates that take it in."""
+        for number in sorted(self.candidates, reverse=True):
+            first = self.candidates[number]
+            numbers = {n for v in first.live_out for n in self.uses.of.get(v, (-1,))}
+            readers = sorted({self._find(n) for n in numbers if n >= 0} - {number})
+            if -1 in numbers or not 1 <= len(readers) <= MOST_READERS or 0 <= self.fuel < len(readers):
+                continue
+            if self._joined(first, readers):
+                for other in readers[1:]:
+                    self._merge(readers[0], other)
+                self._merge(number, readers[0])
+
+    def _joined(self, first: Candidate, readers: Sequence[int]) -> bool:
+        """Whether a kernel may be one with all that read it, where these are alike and independent."""
+        found = [self.candidates[n] for n in readers]
+        if not all(first.live_out & near(c) for c in found):
+            return False
+        if any(
+            self._related(m, n) or not _alike(x, y) for (m, x), (n, y) in itertools.combinations(zip(readers, found), 2)
+        ):
+            return False
+        both = copied(found[0])
+        for other in found[1:]:
+            if self._blocker(both, other) is not None:
+                return False
+            both = join(both, copied(other), self.uses, self.limits.target)
+        return self._blocker(first, both) is None
 
     def _path_between(self, a: int, b: int) -> bool:
         """Whether a third candidate needs `a` and is needed by `b`: the last of such candidates makes an operand of `b`."""
@@ -278,7 +308,7 @@ class Grouping:
 
     def _merge(self, a: int, b: int) -> None:
         self.fuel -= self.fuel > 0
-        self.candidates[a] = join(self.candidates[a], self.candidates[b], self.uses)
+        self.candidates[a] = join(self.candidates[a], self.candidates[b], self.uses, self.limits.target)
         self._join_ancestors(a, b)
 
     def _join_ancestors(self, a: int, b: int) -> None:
@@ -313,7 +343,7 @@ class Grouping:
         first.numbers |= second.numbers
         first.produced |= second.produced
         for var in second.inputs - first.produced:
-            first.opaque[var] = first.opaque.get(var, 0) + 1
+            first.opaque.setdefault(var, {})[object()] = 1.0
         first.live_out = kept
         self._join_ancestors(a, b)
 
@@ -322,7 +352,7 @@ class Grouping:
         readers: dict[Var, list[int]] = {}
         for number, candidate in sorted(self.candidates.items()):
             if candidate.kind in FUSIBLE:
-                for var in candidate.reads:
+                for var in (*candidate.reads, *near(candidate)):
                     if var.aval.shape:
                         readers.setdefault(var, []).append(number)
         for numbers in readers.values():
@@ -400,7 +430,7 @@ class _Priced(Grouping):
             return reason
         if self.left <= 0:
             return f"more than {PRICED} estimates for each operation of a kernel take too long"
-        return refusal(a, b, join(copied(a), copied(b), self.uses), self.price, self.limits.target)
+        return refusal(a, b, join(copied(a), copied(b), self.uses, self.limits.target), self.price, self.limits.target)
 
 
 def _reason(eqn: Eqn, kind: Kind, reason: str | None) -> str:
@@ -409,10 +439,18 @@ def _reason(eqn: Eqn, kind: Kind, reason: str | None) -> str:
 
 
 def _same_domain(a: Candidate, b: Candidate) -> bool:
-    """Whether two independent candidates run over the same axes, as far as the arrays that both read tell."""
+    """Whether two independent candidates run over the same axes, as far as the arrays that both read tell: where these are read at constant
+    distances, by the extents of axes that lie in the same order."""
+    if not near(a).isdisjoint((*near(b), *b.reads)) or not near(b).isdisjoint(a.reads):
+        return _alike(a, b)
     shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
     covered = {x for v in shared for x in next(iter(b.reads[v]))}
     return set(b.axes) <= covered and len(a.axes) == len(b.axes)
+
+
+def _alike(a: Candidate, b: Candidate) -> bool:
+    """Whether two candidates run over axes of the same extents, which lie in the same order in memory."""
+    return [x.extent for x in a.order] == [x.extent for x in b.order]
 
 
 def _same_time(a: Candidate, b: Candidate) -> bool:

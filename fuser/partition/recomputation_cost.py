@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from fuser.ir.graph import Var
 from fuser.ir.primitive import Movement
 from fuser.ir.target import Target, duration
+from fuser.partition.axes import is_shift
 from fuser.partition.group import Kind
 
 if TYPE_CHECKING:
     from fuser.partition.candidate import Candidate
+    from fuser.partition.read_indices import Indices
 
 DIVIDED = 4  # divisions that tell, along one dimension, which element a place with spaces between comes of
 
@@ -68,15 +70,17 @@ def division(a: Candidate, b: Candidate, opaque: set[Var], target: Target) -> st
     return f"it reads a value in another shape; dividing for each element's offset costs {duration(dividing)}, storing it {duration(stored)}"
 
 
-def again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], target: Target) -> str | None:
-    """What computing `a` so many times inside `b` costs, and what storing these values of it would, where that is less."""
+def again(a: Candidate, b: Candidate, found: Indices, values: Iterable[Var], target: Target) -> str | None:
+    """What computing `a` at these indices inside `b` costs, and what storing these values of it would, where that is less."""
     size = math.prod(x.extent for x in a.axes)
-    values = list(values)
+    values, times = list(values), sum(found.values())
     wide = max([v.aval.dtype.itemsize for v in values], default=4) / 4
-    repeated = a.cost * size * (times - 1) * wide / target.operations * (target.waiting if b.kind is Kind.LOOP else 1)
+    repeated = repetition(a, b, found, values, target) * size * wide / target.operations
+    repeated *= target.waiting if b.kind is Kind.LOOP else 1
     gathered = sum(b.gathered.get(v, 0) for v in values) * target.gathered
     repeated += gathered * max(sum(v.aval.size > 1 for v in a.inputs) - 1, 0)
     repeated += sum(a.gathered.values()) * (times - 1) * target.gathered
+    repeated += _strided(a) * max(times - 1, 0) * target.strided
     if repeated <= 0:
         return None
     moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))
@@ -84,6 +88,22 @@ def again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targe
     lost = max(moving, own + repeated) - max(moving, own)
     stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
     return f"computing it again costs {duration(lost)}, storing it {duration(stored)}" if lost > stored else None
+
+
+def _strided(a: Candidate) -> float:
+    """Elements that `a` reads alone: in another order than they lie, at no constant distances."""
+    uneven = [v for v in a.opaque if v in a.uneven and v.aval.size > 1 and v not in a.gathered]
+    return sum(v.aval.size * times for v in uneven for index, times in a.opaque[v].items() if not is_shift(index))
+
+
+def repetition(a: Candidate, b: Candidate, found: Indices, values: Iterable[Var], target: Target) -> float:
+    """Additions an element of `a` that computing it at these indices inside `b` takes beyond computing it once, or keeping these values
+    in rows, where all of them are constant distances (`kernel/sliding_window.py`)."""
+    anew = a.cost * max(sum(found.values()) - 1, 0)
+    rows = a.kind is b.kind is Kind.ELEMENTWISE and bool(b.order) and b.order[-1].extent >= target.windowed
+    if not (rows and all(map(is_shift, found)) and math.prod(x.extent for x in b.order) >= target.windowed**2):
+        return anew
+    return min(anew, target.kept * sum(1 + sum(b.opaque.get(v, found).values()) + (v in b.reads) for v in values))
 
 
 def of_operands(a: Candidate, b: Candidate, times: float, target: Target) -> str | None:

@@ -36,8 +36,7 @@ def window(number: int, eqn: Eqn, views: Views) -> Candidate:
             candidate.reads.setdefault(view.source, set()).add(dims)
         else:
             size = 0 if read is operand else value.aval.size
-            candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + size / max(view.source.aval.size, 1)
-            candidate.places[view.source] = candidate.places.get(view.source, 0) + 1
+            candidate.opaque.setdefault(view.source, {})[object()] = size / max(view.source.aval.size, 1)
             candidate.uneven.add(view.source)
     return candidate
 
@@ -89,7 +88,7 @@ def _read_there(a: Candidate, b: Candidate, out: Var) -> bool:
     write = next(eqn for eqn in b.eqns if eqn.outvars[0] is out)
     reads = [eqn for eqn in a.eqns if array in eqn.invars]
     value, mapping = write.invars[1], match(a, b)
-    if not isinstance(mapping, dict) or len(reads) < a.places.get(array, 0) or value not in b.layout:
+    if not isinstance(mapping, dict) or len(reads) < len(a.opaque.get(array, ())) or value not in b.layout:
         return False
     own = tuple(None if axis is None else mapping.get(axis, axis) for axis in b.layout[value])  # type: ignore[index]
     return all(reads_window(eqn, write) and a.layout.get(eqn.outvars[0]) == own for eqn in reads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -88,7 +89,16 @@ def test_segments_leave_out_what_is_out_of_bounds_in_one_step() -> None:
 def test_common_scatters_are_built_with_the_package_whatever_counts_their_places() -> None:
     if prebuilt._library() is None:
         pytest.skip("the package was built without its kernels")
-    for kind, how in (("float32", "add"), ("float32", "max"), ("int32", "min"), ("int64", "add"), ("uint64", "set")):
+    for kind in ("float32", "float64", "int32", "int64"):
+        for how in ("add", "max", "min"):
+            assert prebuilt.function("scatter", np.dtype(kind), how) is not None
+    for kind, how in (
+        ("float32", "mul"),
+        ("float16", "add"),
+        (ml_dtypes.bfloat16, "add"),
+        ("uint16", "set"),
+        ("uint64", "set"),
+    ):
         assert prebuilt.function("scatter", np.dtype(kind), how) is not None
 
 

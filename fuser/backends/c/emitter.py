@@ -333,7 +333,7 @@ class Emitter(Builder, Common):
         if node in self.divisions and self.loops.vector is None:
             name = "divide" if node.op == "div" else "remainder"
             return spell.called(f"{name}_{node.dtype.name}{spell.ALONE}", *args)
-        if self.single_element and node.op in ("max", "min"):
+        if self.single_element and node.op in ("max", "min") and spell.local(node.dtype) in ("float", "double"):
             return spell.extreme(node, args, alone=True)
         if node.op == "select" and (node.args[0], node.dtype.itemsize) in self.held:
             args = [code("{} > 0", self.held[node.args[0], node.dtype.itemsize]), *args[1:]]

@@ -139,7 +139,7 @@ def _bincount_of_selected(context: Context, x: Any, /, weights: Any = None, minl
     if not isinstance(x, Selected) or not minlength or like.value.ndim != 1 or x.dtype.kind not in "iu":
         raise unknown_shape()
     mask: Any = TracedArray(context, like.mask)
-    notice_out_of_range(np.where(mask, x.full(), 0).lifted(), minlength)  # type: ignore[call-overload]
+    notice_out_of_range(np.where(mask, x.full(), 0).lifted(), minlength)  # type: ignore[attr-defined, call-overload]
     places: Any = np.where(mask, x.full(), minlength)  # type: ignore[call-overload]
     if weights is None:
         return np.bincount(places, minlength=minlength + 1)[:minlength].copy()

@@ -20,14 +20,13 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import computed, operands
-from fuser.kernel.sliding_window import IDEMPOTENT, Iteration, Kept, Plan, Spans, Stage, plan
+from fuser.kernel.sliding_window import IDEMPOTENT, Kept, Plan, Spans, Stage, best_plan
 
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
 
 CHUNK_ROWS = 32  # of which the first rows of windows are computed again
 MOST_COLUMNS, LEAST_COLUMNS = 2048, 256  # of a block
-LEAST = 1 << 12  # iterations, below which compiling the loops takes longer than they save
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,23 +57,7 @@ def sliding_window(
     spans: Spans | None = None,
 ) -> SlidingWindow | None:
     """The windows of an iteration that save most; None where nothing is worth keeping. `spans`: what loops run over, where that is not all."""
-    vector = loops.vector
-    nest = [*loops.parallel, *loops.reduced]
-    if vector is None or loops.count((*loops.parallel, *loops.reduced)) < LEAST:
-        return None
-    spans = {axis: (0, loops.extents[axis] - 1) for axis in nest} | dict(spans or {})
-    around = [axis for axis in reversed(nest) if axis is not vector]
-    sizes = [math.prod(param.shape) for param in kernel.params]
-    iteration = Iteration(nodes, stores, reductions, spans, sizes, _changing(kernel))
-    best: Plan | None = None
-    for axes in [*((axis, vector) for axis in around), (vector,)]:
-        if reductions and len(axes) < 2:
-            continue
-        found = plan(iteration, axes, TARGET)
-        if found is None or (best is not None and found.saving <= best.saving):
-            continue
-        across = len(axes) == 1 or reductions or any(kept.rows(0) > 1 for kept in found.kept)
-        best = found if across else best
+    best = best_plan(kernel, loops, nodes, stores, TARGET, reductions, spans)
     if best is None:
         return None
     size = sum(
@@ -108,16 +91,6 @@ def _windows(kernel: Kernel, loops: Loops) -> SlidingWindow | None:
         return of_reduction(kernel, loops)
     [sweep] = kernel.sweeps
     return sliding_window(kernel, loops, sweep.row, sweep.row_stores)
-
-
-def _changing(kernel: Kernel) -> frozenset[int]:
-    """Arrays whose memory a result may take over: they are read at one place an iteration."""
-    offsets: dict[int, set[object]] = {}
-    for node in kernel.nodes:
-        if node.op == "load":
-            offsets.setdefault(node.attr.param, set()).add(node.attr.offset)
-    written = {kernel.params[store.param].dtype for store in kernel.stores}
-    return frozenset(p for p, read in offsets.items() if len(read) == 1 and kernel.params[p].dtype in written)
 
 
 def write(writer: Emitter, found: SlidingWindow, along: Mapping[Axis, Range], share: bool) -> None:

@@ -15,6 +15,7 @@ from fuser.backends.triton.library import factorisations, movement, ordering, pr
 from fuser.ir.graph import Eqn, Graph, Literal
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import SMALL, is_key
+from fuser.ops.conversion import convert_element_type_p
 from fuser.ops.triton_call import on_device, triton_call_p
 from fuser.runtime.array import CARRIED, Array, torch_dtype
 
@@ -37,6 +38,8 @@ def rule_of(eqn: Eqn) -> Rule | None:
         return None
     if all(v.aval.size == 0 for v in eqn.outvars):
         return _nothing
+    if eqn.primitive is convert_element_type_p and any(a.dtype in SMALL for a in avals):
+        return small_dtypes.convert
     if eqn.primitive in RULES:
         return RULES[eqn.primitive] if eqn.primitive not in scalars.RULES or scalars.supported(eqn) else None
     if eqn.primitive.fusion is Fusion.DOT:

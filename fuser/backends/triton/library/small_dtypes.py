@@ -85,6 +85,12 @@ def _wrapped(x: Any, dtype: np.dtype) -> Any:
     return (bytes_of & 255).to(torch.uint8)
 
 
+def convert(eqn: Eqn, x: Any) -> Any:
+    """A conversion from or to a small dtype, whose own expression works on bits, in unsigned integers that torch does not compute with."""
+    values, dtype = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
+    return encoded(decoded(x, values) if values in SMALL else x, dtype)
+
+
 def around(rule: Callable[..., Any]) -> Callable[..., Any]:
     """The rule on values where operands are small, and its result rounded to them; arithmetic is float32's, or int64's."""
 
