@@ -76,7 +76,7 @@ static PyObject *reshaped(const Program *program, int number, PyObject *data) {
     }
     if (is_device_array(data))
         return reshaped_device_array((DeviceArray *)data, result->ndim, result->dims);
-    return PyObject_CallMethod(data, "reshape", "O", PyTuple_GET_ITEM(program->shapes, number));
+    return PyObject_CallMethod(data, "reshape", "(O)", PyTuple_GET_ITEM(program->shapes, number));
 }
 
 /* The Array over one output's memory, whose reference is taken over. */

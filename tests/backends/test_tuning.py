@@ -32,7 +32,8 @@ pytestmark = [
 
 @pytest.fixture
 def device(monkeypatch: Any, tmp_path: Any) -> Iterator[Any]:
-    with config.using(cache_dir=str(tmp_path)), cuda_stand_in.opened() as opened:
+    # The stand-in of the cache that all tests share: memory of one library cannot be given back to another one.
+    with cuda_stand_in.opened() as opened, config.using(cache_dir=str(tmp_path)):
         monkeypatch.setattr(tuning, "clock", lambda: 1e-6 * opened.programs)
         monkeypatch.setattr(tuning, "compile_together", lambda jobs: 0)
         yield opened
