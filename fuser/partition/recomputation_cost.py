@@ -80,7 +80,6 @@ def again(a: Candidate, b: Candidate, found: Indices, values: Iterable[Var], tar
     gathered = sum(b.gathered.get(v, 0) for v in values) * target.gathered
     repeated += gathered * max(sum(v.aval.size > 1 for v in a.inputs) - 1, 0)
     repeated += sum(a.gathered.values()) * (times - 1) * target.gathered
-    repeated += _strided(a) * max(times - 1, 0) * target.strided
     if repeated <= 0:
         return None
     moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))
@@ -88,12 +87,6 @@ def again(a: Candidate, b: Candidate, found: Indices, values: Iterable[Var], tar
     lost = max(moving, own + repeated) - max(moving, own)
     stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
     return f"computing it again costs {duration(lost)}, storing it {duration(stored)}" if lost > stored else None
-
-
-def _strided(a: Candidate) -> float:
-    """Elements that `a` reads alone: in another order than they lie, at no constant distances."""
-    uneven = [v for v in a.opaque if v in a.uneven and v.aval.size > 1 and v not in a.gathered]
-    return sum(v.aval.size * times for v in uneven for index, times in a.opaque[v].items() if not is_shift(index))
 
 
 def repetition(a: Candidate, b: Candidate, found: Indices, values: Iterable[Var], target: Target) -> float:

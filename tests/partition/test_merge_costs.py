@@ -159,17 +159,3 @@ def test_lanes_that_repeat_functions_are_priced_however_few_they_are() -> None:
     found = fuser.tree_util.tree_leaves(fuser.jit(gradient)(scores, weights))
     for a, b in zip(found, fuser.tree_util.tree_leaves(fuser.jit(gradient, backend="reference")(scores, weights))):
         np.testing.assert_allclose(a, b, 1e-4, 1e-6)
-
-
-def test_what_lies_across_memory_is_not_read_twice() -> None:
-    """Differences along a flattened transpose read each element with a line of its own; a copy of them is made of what was stored."""
-
-    def twice(x):
-        flat = (x - x.sum(1, keepdims=True)).T.reshape(-1)
-        step = flat[1:] - flat[:-1]
-        return fnp.concatenate([step, step])
-
-    x = np.ones((512, 512), np.float32)
-    plan = fuser.jit(twice).lower(x).plan
-    assert any("at 2 different indices; computing it again costs" in decision.reason for decision in plan.decisions)
-    np.testing.assert_array_equal(np.asarray(fuser.jit(twice)(x)), np.zeros(2 * (512 * 512 - 1), np.float32))
