@@ -41,12 +41,12 @@ def totals(x):
 
 @fuser.jit
 def stacked(x):
-    step = lambda c, _: (fnp.cumsum(c.astype("complex64"), axis=0).real, c)
+    step = lambda c, _: (fnp.cumprod(c.astype("complex64"), axis=0).real, c)
     return fuser.lax.scan(step, x, None, length=8)[1]  # a loop with a library step
 
 @fuser.jit
 def library(x):
-    return fnp.cumsum(fnp.broadcast_to(x * 1j, (10**5, 10**5, 10**3)), axis=0)[0]  # NumPy
+    return fnp.cumprod(fnp.broadcast_to(x * 1j, (10**5, 10**5, 10**3)), axis=0)[0]  # NumPy
 
 def evaluated():
     return fnp.ones((10**6, 10**6)) + 1  # at once
@@ -74,7 +74,7 @@ WANTED = [
     f"arrays, and the limit is 4 MiB (FUSER_MEMORY_LIMIT); ADVICE; {LIVE}",
     f"no memory for float32[8,512,512] (8 MiB) of oom.py:{LINE['a loop with a library step']} (stacked): HELD MiB in use by arrays, and "
     f"the limit is 11 MiB (FUSER_MEMORY_LIMIT); ADVICE; {LIVE}CARRY",
-    f"no memory in k1_cumsum of oom.py:{LINE['NumPy']} (library): Unable to allocate 72.8 TiB for an array "
+    f"no memory in k1_cumprod of oom.py:{LINE['NumPy']} (library): Unable to allocate 72.8 TiB for an array "
     f"with shape (100000, 100000, 1000) and data type complex64; 4 MiB in use by arrays; ADVICE; {LIVE}",
     f"no memory in broadcast_in_dim of oom.py:{LINE['at once']} (evaluated): Unable to allocate 3.64 TiB for an array with "
     f"shape (1000000, 1000000) and data type float32; 4 MiB in use by arrays; ADVICE; {LIVE}",
