@@ -108,7 +108,7 @@ class Views:
             through = tuple(None if d is None else step[d] for d in inner.dimensions)
             if any(t is None and e != 1 for t, e in zip(through, inner.source.aval.shape)):
                 through = None
-        return View(inner.source, (*inner.path, eqn), through, inner.dense and dense, both(inner.shift, shift))
+        return View(inner.source, (*inner.path, eqn), through, inner.dense and dense, composed(inner.shift, shift))
 
 
 def step_map(eqn: Eqn, var: Var) -> tuple[DimensionMap | None, bool, Shift | None]:
@@ -163,7 +163,7 @@ def is_shift(index: Hashable) -> TypeGuard[Shift]:
     return isinstance(index, tuple) and all(isinstance(step, int) for step in index)
 
 
-def both(first: Shift | None, second: Shift | None) -> Shift | None:
+def composed(first: Shift | None, second: Shift | None) -> Shift | None:
     """One shift after the other; None where one of them is none, or of other dimensions."""
     if first is None or second is None or len(first) != len(second):
         return None

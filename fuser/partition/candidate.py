@@ -20,7 +20,7 @@ from fuser.ops.attention import attention_p
 from fuser.ops.dot import free_dimensions
 from fuser.partition import recomputation_cost
 from fuser.partition.attention_axes import layouts
-from fuser.partition.axes import DimensionMap, Views, both, dimension_maps, is_shift, shifts
+from fuser.partition.axes import DimensionMap, Views, composed, dimension_maps, is_shift, shifts
 from fuser.partition.axis_matching import match
 from fuser.partition.column_sums import sums_columns
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
@@ -212,7 +212,7 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
         else:
             size = math.prod(domain) if fusion is not Fusion.MOVEMENT else _elements_read(eqn, operand, limits)
             times = size / max(view.source.aval.size, 1)
-            index = both(view.shift, shift)
+            index = composed(view.shift, shift)
             candidate.opaque.setdefault(view.source, {})[object() if index is None else index] = times
             if eqn.primitive.movement is Movement.GATHER and operand is eqn.invars[0]:
                 candidate.gathered[view.source] = (

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, KeysView
 from typing import TYPE_CHECKING
 
 from fuser.ir.graph import Var
-from fuser.partition.axes import both, is_shift
+from fuser.partition.axes import composed, is_shift
 from fuser.partition.group import Kind
 
 if TYPE_CHECKING:
@@ -58,5 +58,5 @@ def _own(candidate: Candidate, var: Var) -> Iterator[Hashable]:
 
 def _moved(index: Hashable, inner: Hashable) -> Hashable:
     """The index at which something is read from `index` on."""
-    shift = both(index, inner) if is_shift(index) and is_shift(inner) else None
+    shift = composed(index, inner) if is_shift(index) and is_shift(inner) else None
     return (index, inner) if shift is None else shift

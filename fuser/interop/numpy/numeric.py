@@ -552,7 +552,7 @@ def _refused(name: str, way_out: str) -> Handler:
 
 
 for _name, _way in (
-    *((n, "use np.where(mask, x, y) or where=mask") for n in ("trim_zeros",)),
+    ("trim_zeros", "use np.where(mask, x, y) or where=mask"),
     *(
         (n, "call it before or after the traced function")
         for n in ("unique", "union1d", "intersect1d", "setdiff1d", "setxor1d")

@@ -20,16 +20,23 @@
 #define PACKED_TOGETHER (256 << 10)  // bytes of them, about, and at least
 #define LEAST_TOGETHER 4  // panels, whose rows are read in whole lines of memory
 
+// Features of CPUID's leaf 7 in edx, and the states that an operating system keeps, as bits of XCR0 (Intel SDM, volume 1, chapter 18).
+#define TILES_OF_UNIT (1u << 24)
+#define DOTS (sizeof(IN) == 1 ? 1u << 25 : 1u << 22)  // of integers of 8 bits, of bfloat16
+#define TILE_CONFIG 17
+#define TILE_DATA 18
+#define REQUEST_PERMISSION 0x1023  // ARCH_REQ_XCOMP_PERM
+
 // Linux gives a process the unit's registers once it asks.
 static int has_matrix_unit(void) {
   static int known = -1;
   int there = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (there >= 0) return there;
   unsigned a, b, c, d, low = 0, high = 0;
-  const unsigned needed = 1u << 24 | (sizeof(IN) == 1 ? 1u << 25 : 1u << 22);
+  const unsigned needed = TILES_OF_UNIT | DOTS, states = 1u << TILE_CONFIG | 1u << TILE_DATA;
   there = __get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & needed) == needed;
   if (there) __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  there = there && (low >> 17 & 3) == 3 && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+  there = there && (low & states) == states && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
   __atomic_store_n(&known, there, __ATOMIC_RELAXED);
   return there;
 }
